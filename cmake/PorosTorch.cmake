@@ -15,7 +15,10 @@ endif()
 
 add_library(poros_torch INTERFACE)
 add_library(poros::torch ALIAS poros_torch)
-target_include_directories(poros_torch SYSTEM INTERFACE ${_torch}/include ${_torch}/include/torch/csrc/api/include)
+# -idirafter: searched after the system's own headers. LibTorch carries copies of other libraries
+# (fmt 12, dnnl, ...) whose headers would otherwise shadow the ones that are linked.
+target_compile_options(poros_torch INTERFACE "SHELL:-idirafter ${_torch}/include"
+                                             "SHELL:-idirafter ${_torch}/include/torch/csrc/api/include")
 target_link_directories(poros_torch INTERFACE ${_torch}/lib)
 target_compile_definitions(poros_torch INTERFACE C10_USE_MINIMAL_GLOG=0)
 # torch_cpu needs CUPTI and libcudart at load time even where no GPU is used; they lie beside it

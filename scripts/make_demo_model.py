@@ -6,9 +6,10 @@ The text comes from Debian's packages bible-kjv and bible-kjv-text (public domai
     bible -f gen1:1-rev22:21 > kjv.txt
     python scripts/make_demo_model.py --text kjv.txt --out configs/models/kjv-qwen2
 
-The script trains a byte-level BPE tokenizer and the model on 95 % of the chapters, keeps the weights
-with the lowest loss on the held-out 5 %, and writes the folder as `save_pretrained` leaves it
-(config.json, generation_config.json, model.safetensors in bf16, tokenizer files) with a model card.
+The script trains a byte-level BPE tokenizer and the model on 95 % of the chapters, keeps the
+weights with the lowest loss on the held-out 5 %, and writes the folder as `save_pretrained` leaves
+it (config.json, generation_config.json, model.safetensors in bf16, tokenizer files) with a model
+card.
 It needs torch, transformers, tokenizers and numpy; a few minutes on a GPU, hours on a CPU
 (`--steps 5` shows that it runs).
 """
@@ -173,9 +174,7 @@ def train(
         rows = stream[starts[:, None] + torch.arange(args.seq_len + 1, device=device)]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(input_ids=rows[:, :-1]).logits
-        loss = functional.cross_entropy(
-            logits.float().flatten(0, 1), rows[:, 1:].reshape(-1)
-        )
+        loss = functional.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].reshape(-1))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -213,10 +212,10 @@ pipeline_tag: text-generation
 ---
 # kjv-qwen2: the demo model
 
-A Qwen2-style causal language model of {facts["parameters"]:,} parameters (6 layers, hidden size 256,
-4 attention heads of 64, 2 key-value heads, MLP 704, tied embeddings, vocabulary 4096), trained from
-scratch by this project as a small real base for its demo. It is good for showing that fine-tuning
-works, and for nothing else.
+A Qwen2-style causal language model of {facts["parameters"]:,} parameters
+(6 layers, hidden size 256, 4 attention heads of 64, 2 key-value heads, MLP 704, tied embeddings,
+vocabulary 4096), trained from scratch by this project as a small real base for its demo. It is good
+for showing that fine-tuning works, and for nothing else.
 
 **Text.** The King James Version of the Bible, as Debian's packages bible-kjv and bible-kjv-text
 print it (`bible -f gen1:1-rev22:21`). The translation is of 1611 and in the public domain (see

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
+
+#include <fmt/format.h>
 
 namespace poros {
 
@@ -32,6 +32,12 @@ class Error : public std::runtime_error {
 
  private:
   Fault fault_;
+};
+
+/// Memory that was asked for was refused; ends a cell with the status oom.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(const std::string& message) : Error(Fault::environment, message) {}
 };
 
 /// Throws Error with a formatted message.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/files.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.hpp"
 
@@ -68,7 +68,8 @@ std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
   if (::fstat(fd.get(), &info) != 0) fail_errno(Fault::io, path.string());
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size > max_bytes) {
-    fail(Fault::input, "{}: {} bytes are more than the limit of {}", path.string(), size, max_bytes);
+    fail(Fault::input, "{}: {} bytes are more than the limit of {}", path.string(), size,
+         max_bytes);
   }
   std::string text(size, '\0');
   pread_exact(fd.get(), text.data(), text.size(), 0, path);
@@ -117,8 +118,8 @@ fs::path child_path(const fs::path& folder, std::string_view name) {
                        return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
                      });
   if (!plain) {
-    fail(Fault::input, "\"{}\" can't be a file name (no '/', no control characters, 1 to 255 bytes)",
-         name);
+    fail(Fault::input,
+         "\"{}\" can't be a file name (no '/', no control characters, 1 to 255 bytes)", name);
   }
   return folder / std::string(name);
 }

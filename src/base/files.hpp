@@ -64,7 +64,8 @@ void sync_folder(const std::filesystem::path& folder);
 [[nodiscard]] bool is_valid_id(std::string_view id);
 
 /// folder/name, where name must be a plain file name (no separator, not "." or "..", no control
-/// character, at most 255 bytes): the only way in which a name from a spec or record becomes a path.
+/// character, at most 255 bytes): the only way in which a name from a spec or record becomes a
+/// path.
 /// @throws Error(Fault::input) naming the bad name.
 [[nodiscard]] std::filesystem::path child_path(const std::filesystem::path& folder,
                                                std::string_view name);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/sha256.hpp"
 
-#include <fcntl.h>
-#include <openssl/evp.h>
-#include <unistd.h>
-
 #include <array>
 #include <cerrno>
 #include <vector>
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <unistd.h>
 
 #include "base/error.hpp"
 #include "base/files.hpp"

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/subprocess.hpp"
 
+#include <array>
+#include <cerrno>
+#include <cstring>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -71,8 +71,8 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                            POSIX_SPAWN_SETSIGDEF);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t child = -1;
   const int error = posix_spawnp(&child, arguments[0].c_str(), &actions, &attributes,
                                  pointers(arguments).data(), pointers(variables).data());

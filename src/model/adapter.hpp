@@ -17,10 +17,10 @@ namespace poros {
 /// One adapted linear. y = W x + scale * B (A (dropout(x))).
 struct LoraPlace {
   std::int64_t layer = 0;
-  std::string linear;        // "self_attn.q_proj"
-  std::string peft_name;     // "base_model.model.model.layers.0.self_attn.q_proj"
+  std::string linear;     // "self_attn.q_proj"
+  std::string peft_name;  // "base_model.model.model.layers.0.self_attn.q_proj"
   std::int64_t rank = 0, in = 0, out = 0;
-  float scale = 0;           // alpha / rank, or alpha / sqrt(rank) with rslora
+  float scale = 0;  // alpha / rank, or alpha / sqrt(rank) with rslora
 };
 
 /// Which linears an adapter of this description adapts, ordered by layer, then as in LayerShape.
@@ -34,10 +34,10 @@ struct LoraWeights {
 };
 
 struct Adapter {
-  Json config;                     // adapter_config.json
+  Json config;  // adapter_config.json
   std::vector<LoraPlace> places;
   std::vector<LoraWeights> weights;  // one a place
-  std::string sha256;              // of adapter_model.safetensors
+  std::string sha256;                // of adapter_model.safetensors
 };
 
 /// A drawn from kaiming_uniform(a = sqrt 5), that is U(-1/sqrt(in), 1/sqrt(in)), by Philox keyed

@@ -30,22 +30,22 @@ struct LinearShape {
 
 struct AttentionShape {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;
-  float scale = 0;               // of the scores, usually head_dim^-1/2
-  float softcap = 0;             // c in c*tanh(s/c); 0: none
-  std::int64_t window = 0;       // keys a query sees, itself included; 0: all earlier ones
-  int rope_table = 0;            // index into Architecture::rope_tables
-  bool qk_norm = false;          // RMSNorm over head_dim after projection, before rotary
-  bool fused_qkv = false;        // one linear self_attn.qkv_proj, rows in the order q, k, v
+  float scale = 0;          // of the scores, usually head_dim^-1/2
+  float softcap = 0;        // c in c*tanh(s/c); 0: none
+  std::int64_t window = 0;  // keys a query sees, itself included; 0: all earlier ones
+  int rope_table = 0;       // index into Architecture::rope_tables
+  bool qk_norm = false;     // RMSNorm over head_dim after projection, before rotary
+  bool fused_qkv = false;   // one linear self_attn.qkv_proj, rows in the order q, k, v
 };
 
 struct MlpShape {
   Activation activation = Activation::silu;
   std::int64_t intermediate = 0;
-  bool fused_gate_up = false;    // one linear mlp.gate_up_proj, rows in the order gate, up
-  std::int64_t experts = 0;      // 0: dense
+  bool fused_gate_up = false;  // one linear mlp.gate_up_proj, rows in the order gate, up
+  std::int64_t experts = 0;    // 0: dense
   std::int64_t experts_per_token = 0;
   bool normalise_top_k = false;
-  std::string router;            // name of the router linear [experts, hidden]
+  std::string router;  // name of the router linear [experts, hidden]
 };
 
 struct LayerShape {
@@ -58,16 +58,16 @@ struct LayerShape {
 };
 
 struct Architecture {
-  std::string model_type;          // "qwen2"
-  std::string layer_prefix;        // "model.layers." + index + "." + name (+ ".weight")
+  std::string model_type;    // "qwen2"
+  std::string layer_prefix;  // "model.layers." + index + "." + name (+ ".weight")
   std::string embed_name, final_norm_name, head_name;  // whole tensor names
-  std::string peft_prefix;         // "base_model.model." + layer_prefix
+  std::string peft_prefix;                             // "base_model.model." + layer_prefix
   std::int64_t vocab = 0, hidden = 0;
   float rms_eps = 1e-6F;
-  bool norm_plus_one = false;      // gemma: x * (1 + w)
-  bool post_norms = false;         // gemma: norms on the outputs of attention and MLP as well
-  float embed_scale = 1.0F;        // gemma: sqrt(hidden) rounded to the weights' dtype
-  float final_softcap = 0;         // logits; 0: none
+  bool norm_plus_one = false;  // gemma: x * (1 + w)
+  bool post_norms = false;     // gemma: norms on the outputs of attention and MLP as well
+  float embed_scale = 1.0F;    // gemma: sqrt(hidden) rounded to the weights' dtype
+  float final_softcap = 0;     // logits; 0: none
   bool tied_embeddings = false;
   std::int64_t max_positions = 0;
   std::vector<RopeTable> rope_tables;

@@ -30,7 +30,7 @@ struct TensorPlace {
   std::uint64_t absmax_offset = 0;         // u8 with double quantisation, else f32
   std::uint64_t nested_absmax_offset = 0;  // f32, one for 256 blocks; double quantisation only
   bool double_quantised = true;
-  float nested_offset = 0;                 // added to the decoded absmax
+  float nested_offset = 0;  // added to the decoded absmax
 };
 
 /// Layout of one layer's slab. Layers of one shape share offsets; nested_offset differs by layer.
@@ -57,9 +57,9 @@ class BaseStore {
   [[nodiscard]] virtual const LayerLayout& layout(std::int64_t layer) const = 0;
   /// Reads a layer's slab (layout(layer).bytes) into `slab` by pread.
   virtual void read_layer(std::int64_t layer, std::byte* slab) const = 0;
-  [[nodiscard]] virtual EndTensor embedding() const = 0;  // [vocab, hidden]
-  [[nodiscard]] virtual EndTensor final_norm() const = 0; // [1, hidden]
-  [[nodiscard]] virtual EndTensor head() const = 0;       // [vocab, hidden]; embedding when tied
+  [[nodiscard]] virtual EndTensor embedding() const = 0;   // [vocab, hidden]
+  [[nodiscard]] virtual EndTensor final_norm() const = 0;  // [1, hidden]
+  [[nodiscard]] virtual EndTensor head() const = 0;        // [vocab, hidden]; embedding when tied
   /// Bytes of the base by storage: "nf4", "bf16", "fp32", ...
   [[nodiscard]] virtual std::map<std::string, double> bytes_by_storage() const = 0;
 };

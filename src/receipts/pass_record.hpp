@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.hpp"
 
 namespace poros {
+
+inline constexpr int kPassRecordVersion = 1;
 
 /// One value an optimizer step, all vectors of equal length or empty where not measured.
 struct StepSeries {
@@ -26,6 +29,14 @@ struct StepSeries {
   std::vector<double> supervised_tokens;
 };
 
+/// A series of StepSeries with the name and unit that JSON, HDF5 and reports give it.
+struct StepColumn {
+  const char* name;
+  const char* unit;
+  std::vector<double> StepSeries::*values;
+};
+[[nodiscard]] std::span<const StepColumn> step_columns();
+
 /// Hash of each tensor after a step (parity passes): sha256, first 32 hex digits.
 struct StepHashes {
   std::string loss, grad_norm;
@@ -38,7 +49,7 @@ struct PassRecord {
   std::string cell_key, method;
   std::int64_t pass = 0, attempt = 1;
   std::string status = "ok";  // ok | oom | error | skipped
-  std::string reason;         // refines status: timeout, lost, diverged, no_cuda, not_installed, ...
+  std::string reason;  // refines status: timeout, lost, diverged, no_cuda, not_installed, ...
   std::string error_message;
   std::vector<std::string> flags;  // suspect, throttled, shared_host, capped
   std::string started_at, finished_at;
@@ -61,7 +72,8 @@ struct PassRecord {
 };
 
 [[nodiscard]] Json to_json(const PassRecord& record);
-/// @throws Error(Fault::input) naming origin and key.
+/// Absent and null fields stay at their defaults; cell_key, method and status must be there, series
+/// must have equal lengths. @throws Error(Fault::input) naming origin and key.
 [[nodiscard]] PassRecord pass_record_from_json(const Json& json, const std::string& origin);
 
 }  // namespace poros

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/json.hpp"
 
@@ -22,7 +23,14 @@ struct Receipt {
   std::string artifact_sha256;  // of that file's bytes
 };
 
-[[nodiscard]] std::string to_line(const Receipt& receipt);  // with '\n'
+/// The scalar members (string, number, boolean, null) of a record's JSON: what a receipt repeats at
+/// its top level. Names that a receipt itself uses ("v", "key", ...) are left out.
+[[nodiscard]] Json scalar_fields(const Json& record);
+
+/// The line, with '\n'. @throws Error(Fault::run) where a field has a name of the receipt's own.
+[[nodiscard]] std::string to_line(const Receipt& receipt);
+
+/// Reads one line, with or without its '\n'. The text must be byte for byte what to_line gives.
 /// @throws Error(Fault::input) naming origin: not JSON, wrong version, hash mismatch.
 [[nodiscard]] Receipt receipt_from_line(std::string_view line, const std::string& origin);
 

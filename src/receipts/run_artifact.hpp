@@ -15,13 +15,14 @@
 namespace poros {
 
 inline constexpr int kArtifactSchemaMajor = 1;
+inline constexpr const char* kArtifactSchema = "1.0";
 
 struct RunArtifact {
   // --- the original's fields
   std::string method, model_id, display_name, precision, hardware;
   std::optional<double> vram_total_mb;
-  std::optional<std::string> cuda_version, torch_version, transformers_version, bitsandbytes_version,
-      gpu_uuid;
+  std::optional<std::string> cuda_version, torch_version, transformers_version,
+      bitsandbytes_version, gpu_uuid;
   std::optional<double> vram_peak_mb, vram_avg_mb;  // worst pass; mean over passes
   std::optional<double> s_per_step, tok_per_sec;    // median over passes of the pass median
   std::int64_t n_passes = 0;                        // passes that ended ok
@@ -37,9 +38,13 @@ struct RunArtifact {
   std::int64_t steps = 0, seq_len = 0;
   std::optional<std::int64_t> block_size;
   std::string arch;  // model slug
-  std::optional<std::string> run_id, timestamp;
+  std::optional<std::string> run_id, timestamp, entrypoint;
+  // The group's other arms beside this one, as the original wrote them.
+  std::optional<double> vram_resident_mb, vram_unsloth_mb, vram_poros_mb, vram_avg_resident_mb,
+      vram_avg_unsloth_mb, vram_avg_poros_mb;
 
   // --- ours
+  std::string schema_version = kArtifactSchema;  // empty: written by the Python original
   std::string cell_key, group_key, spec_sha256, spec_id, protocol, device;
   std::optional<std::string> reason;
   std::vector<std::string> flags;
@@ -57,7 +62,8 @@ struct RunArtifact {
 };
 
 [[nodiscard]] Json to_json(const RunArtifact& artifact);
-/// Reads ours and the original's (missing fields of ours stay at their defaults).
+/// Reads ours and the original's (no schema_version; missing fields of ours stay at their
+/// defaults). The original writes 0.0 and false for what it did not measure: these become null.
 /// @throws Error(Fault::input) naming origin and key.
 [[nodiscard]] RunArtifact run_artifact_from_json(const Json& json, const std::string& origin);
 

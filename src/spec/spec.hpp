@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a person writes: the benchmark spec, after validation. The one schema table
-// (spec/schema.cpp) says for each key its type, default, range, text and since which work it counts.
+// (spec/schema.cpp) says for each key its type, default, range, text and since which work it
+// counts.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,14 @@ struct ModelSpec {
   std::optional<double> param_count_b;  // [10^9 parameters]
   std::string revision = "main";
   std::string weights = "pretrained";  // pretrained | synthetic
+  std::string path;  // set by the reader: absolute checkpoint folder; empty for a hub id
 };
 
 struct DatasetSpec {
   std::string source = "synthetic";  // "synthetic", a hub id, or a path
   std::string format = "auto";       // auto | jsonl | text
   std::string text_field = "text";
+  std::string path;  // set by the reader: absolute; empty for "synthetic" and a hub id
 };
 
 struct TrainingSpec {
@@ -55,7 +58,8 @@ struct LoraSpec {
   std::int64_t rank = 16;
   double alpha = 32;
   double dropout = 0.05;
-  std::vector<std::string> target_modules;  // empty: all linear layers of the decoder ("all-linear")
+  std::vector<std::string>
+      target_modules;  // empty: all linear layers of the decoder ("all-linear")
   bool use_rslora = false;
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
@@ -66,7 +70,7 @@ struct PorosSpec {
   bool enable_prefetch = true;
   std::string accumulation = "block_major";  // block_major | micro_major
   std::optional<std::int64_t> sweep_rows;    // [tokens] default max(4096, one micro-batch)
-  std::string layer_inputs = "auto";         // auto (host for poros, device for resident) | host | device
+  std::string layer_inputs = "auto";  // auto (host for poros, device for resident) | host | device
   std::optional<std::int64_t> vram_budget_mb;
   bool lean = false;
   std::string plan_file;
@@ -92,19 +96,23 @@ struct ReportingSpec {
   bool emit_json = true;
 };
 
+/// poros, resident, unsloth, peft, accelerate_offload.
+[[nodiscard]] const std::vector<std::string>& all_methods();
+
 struct BenchmarkSpec {
+  std::string file;  // set by the reader: the spec file as it was named
   std::string spec_id;
   std::string protocol = "shared";  // shared | native
   std::string parity = "auto";      // auto | off
   std::string device = "cuda";      // cuda | cpu
   HardwareSpec hardware;
   std::vector<ModelSpec> models;
-  std::vector<std::string> methods = {"poros", "resident", "unsloth", "peft", "accelerate_offload"};
+  std::vector<std::string> methods = all_methods();
   std::vector<std::string> precisions = {"nf4"};
   TrainingSpec training;
   LoraSpec lora;
   PorosSpec poros;
-  std::map<std::string, PeerSpec> peers;  // by method
+  std::map<std::string, PeerSpec> peers;  // by method; all three after reading
   TimeoutSpec timeouts;
   ReportingSpec reporting;
 };

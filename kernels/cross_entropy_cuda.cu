@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block a row of logits; maximum and sum run in registers, so a chunk is read once.
+#include "kernels/cuda_backend.hpp"
+#include "kernels/cuda_common.cuh"
+
+namespace poros::cuda {
+namespace {
+
+__device__ __forceinline__ float minus_infinity() {
+  return __int_as_float(0xFF800000);
+}
+__device__ __forceinline__ float nan_value() {
+  return __int_as_float(0x7FC00000);
+}
+
+__device__ __forceinline__ float counted(float logit, float cap) {
+  return cap > 0.0F ? cap * tanhf(logit / cap) : logit;
+}
+__device__ __forceinline__ float slope_at(float value, float cap) {
+  return cap > 0.0F ? 1.0F - (value / cap) * (value / cap) : 1.0F;
+}
+
+struct Init {
+  CrossEntropyState state;
+
+  template <int V>
+  __device__ void at(std::int64_t, std::int64_t row) const {
+    for (int i = 0; i < V; ++i) {
+      state.max[row + i] = minus_infinity();
+      state.sum[row + i] = 0.0F;
+      state.target_logit[row + i] = nan_value();
+    }
+  }
+};
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads)
+    accumulate_kernel(CrossEntropyAccumulate op, std::int64_t stride) {
+  const std::int64_t row = blockIdx.x;
+  const T* logits = static_cast<const T*>(op.logits) + row * stride;
+  T* exponentials =
+      op.exponentials == nullptr ? nullptr : static_cast<T*>(op.exponentials) + row * stride;
+  const std::int64_t target = std::int64_t{op.targets[row]} - op.first_class;
+  if (op.targets[row] < 0) {
+    if (threadIdx.x == 0 && op.rescale != nullptr) op.rescale[row] = 0.0F;
+    if (exponentials != nullptr) {
+      Pack<T, V> zeros;
+      for (int i = 0; i < V; ++i) zeros.v[i] = stored<T>(0.0F);
+      for (std::int64_t c = std::int64_t{threadIdx.x} * V; c < op.classes; c += kThreads * V) {
+        store_pack(exponentials + c, zeros);
+      }
+    }
+    return;
+  }
+  float my_max = minus_infinity();
+  float my_sum = 0.0F;
+  for (std::int64_t c = std::int64_t{threadIdx.x} * V; c < op.classes; c += kThreads * V) {
+    const Pack<T, V> pack = load_pack<V>(logits + c);
+    float value[V];
+    float pack_max = my_max;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      value[i] = counted(value_of(pack.v[i]), op.softcap);
+      pack_max = fmaxf(pack_max, value[i]);
+    }
+    if (pack_max > my_max) {
+      my_sum *= expf(my_max - pack_max);
+      my_max = pack_max;
+    }
+    // Where all are -inf or NaN, exp(value - max) is NaN, as it should be for NaN alone.
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      my_sum += value[i] == minus_infinity() ? 0.0F : exp_for<float>(value[i] - my_max);
+    }
+  }
+  const float chunk_max = team_max<kThreads>(my_max);
+  const float old_max = op.state.max[row];
+  const float new_max = fmaxf(old_max, chunk_max);
+  const float part =
+      my_max == minus_infinity() && my_sum == 0.0F ? 0.0F : my_sum * expf(my_max - new_max);
+  const float chunk_sum = team_sum<kThreads>(part);
+  // All threads have read the state (team_sum synchronises) before thread 0 changes it.
+  const float rescale = expf(old_max - new_max);
+  if (threadIdx.x == 0) {
+    if (target >= 0 && target < op.classes) {
+      op.state.target_logit[row] = counted(value_of(logits[target]), op.softcap);
+    }
+    op.state.sum[row] = op.state.sum[row] * rescale + chunk_sum;
+    op.state.max[row] = new_max;
+    if (op.rescale != nullptr) op.rescale[row] = rescale;
+  }
+  if (exponentials == nullptr) return;
+  __syncthreads();  // exponentials may be the logits: the target has been read
+  for (std::int64_t c = std::int64_t{threadIdx.x} * V; c < op.classes; c += kThreads * V) {
+    const Pack<T, V> pack = load_pack<V>(logits + c);
+    Pack<T, V> out;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float value = counted(value_of(pack.v[i]), op.softcap);
+      out.v[i] = stored<T>(exp_for<T>(value - new_max) * slope_at(value, op.softcap));
+    }
+    store_pack(exponentials + c, out);
+  }
+}
+
+template <typename T>
+struct Gradient {
+  CrossEntropyGradient op;  // stride resolved
+
+  template <int V>
+  __device__ void at(std::int64_t row, std::int64_t c) const {
+    T* at = static_cast<T*>(op.logits) + row * op.row_stride + c;
+    const std::int32_t target = op.targets[row];
+    Pack<T, V> pack;
+    if (target < 0) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) pack.v[i] = stored<T>(0.0F);
+      store_pack(at, pack);
+      return;
+    }
+    pack = load_pack<V>(at);
+    const float max = op.state.max[row];
+    const float sum = op.state.sum[row];
+    const std::int64_t hot = std::int64_t{target} - op.first_class - c;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float value = counted(value_of(pack.v[i]), op.softcap);
+      float p = exp_for<T>(value - max) / sum;
+      if (i == hot) p -= 1.0F;
+      pack.v[i] = stored<T>(p * slope_at(value, op.softcap) * op.inv_supervised_tokens);
+    }
+    store_pack(at, pack);
+  }
+};
+
+/// One block: each thread takes rows in ascending order, then the threads' sums are joined.
+__global__ void __launch_bounds__(kThreads) loss_kernel(CrossEntropyLoss op) {
+  double mine = 0.0;
+  for (std::int64_t row = threadIdx.x; row < op.rows; row += kThreads) {
+    float loss = 0.0F;
+    if (op.targets[row] >= 0) {
+      loss = static_cast<float>(static_cast<double>(op.state.max[row]) +
+                                log(static_cast<double>(op.state.sum[row])) -
+                                static_cast<double>(op.state.target_logit[row]));
+    }
+    op.row_loss[row] = loss;
+    mine += static_cast<double>(loss);
+  }
+  const double total = team_sum<kThreads>(mine);
+  if (threadIdx.x == 0) *op.total = (op.add_to_total ? *op.total : 0.0) + total;
+}
+
+template <typename T>
+struct Finish {
+  CrossEntropyFinish op;
+
+  template <int V>
+  __device__ void at(std::int64_t row, std::int64_t c) const {
+    const std::int64_t place = row * op.hidden + c;
+    Pack<T, V> out;
+    if (op.targets[row] < 0) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) out.v[i] = stored<T>(0.0F);
+    } else {
+      const Pack<float, V> accumulated = load_pack<V>(op.accumulated + place);
+      float head[V];
+      load_floats<V>(op.target_rows, op.target_dtype, place, head);
+      const float sum = op.state.sum[row];
+      const float slope = slope_at(op.state.target_logit[row], op.softcap);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        out.v[i] = stored<T>((accumulated.v[i] / sum - slope * head[i]) * op.inv_supervised_tokens);
+      }
+    }
+    store_pack(static_cast<T*>(op.dx) + place, out);
+  }
+};
+
+template <typename T>
+void accumulate(const Stream& stream, const CrossEntropyAccumulate& op) {
+  const char* name = "cross_entropy_accumulate";
+  const std::int64_t stride = stride_or(op.row_stride, op.classes);
+  const unsigned grid = blocks_for(name, op.rows, 1);
+  if (aligned({op.logits, op.exponentials}) && multiples(8, {op.classes, stride})) {
+    accumulate_kernel<T, 8><<<grid, kThreads, 0, stream_of(stream)>>>(op, stride);
+  } else {
+    accumulate_kernel<T, 1><<<grid, kThreads, 0, stream_of(stream)>>>(op, stride);
+  }
+  POROS_CUDA_LAUNCHED(name);
+}
+
+}  // namespace
+
+void cross_entropy_init(const Stream& stream, const CrossEntropyState& state, std::int64_t rows) {
+  map_rows("cross_entropy_init", stream, Init{state}, 1, rows, false);
+}
+
+void cross_entropy_accumulate(const Stream& stream, const CrossEntropyAccumulate& op) {
+  op.dtype == DType::f32 ? accumulate<float>(stream, op) : accumulate<Bf>(stream, op);
+}
+
+void cross_entropy_loss(const Stream& stream, const CrossEntropyLoss& op) {
+  loss_kernel<<<1, kThreads, 0, stream_of(stream)>>>(op);
+  POROS_CUDA_LAUNCHED("cross_entropy_loss");
+}
+
+void cross_entropy_gradient(const Stream& stream, const CrossEntropyGradient& given) {
+  CrossEntropyGradient op = given;
+  op.row_stride = stride_or(op.row_stride, op.classes);
+  const char* name = "cross_entropy_gradient";
+  const bool wide = aligned({op.logits}) && multiples(8, {op.classes, op.row_stride});
+  op.dtype == DType::f32 ? map_rows(name, stream, Gradient<float>{op}, op.rows, op.classes, wide)
+                         : map_rows(name, stream, Gradient<Bf>{op}, op.rows, op.classes, wide);
+}
+
+void cross_entropy_finish(const Stream& stream, const CrossEntropyFinish& op) {
+  const char* name = "cross_entropy_finish";
+  const bool wide = aligned({op.accumulated, op.target_rows, op.dx}) && multiples(8, {op.hidden});
+  op.dtype == DType::f32 ? map_rows(name, stream, Finish<float>{op}, op.rows, op.hidden, wide)
+                         : map_rows(name, stream, Finish<Bf>{op}, op.rows, op.hidden, wide);
+}
+
+}  // namespace poros::cuda

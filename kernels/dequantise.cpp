@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/dequantise.hpp"
+
+#include "kernels/checks.hpp"
+
+namespace poros {
+
+void dequantise(const Stream& stream, const Dequantise& op) {
+  const char* name = "dequantise";
+  require_activation(name, op.dtype);
+  require(name, op.count >= 0, "negative size");
+  if (op.count == 0) return;
+  const Nf4View& tensor = op.tensor;
+  require(name, tensor.codes != nullptr && op.out != nullptr, "null operand");
+  require(name,
+          tensor.absmax != nullptr || (tensor.q != nullptr && tensor.nested_absmax != nullptr),
+          "neither absmax nor its quantised form is given");
+  dispatch<const Dequantise&>(name, stream, cpu::dequantise, cuda_kernels().dequantise, op);
+}
+
+}  // namespace poros

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// NF4 to bf16 or fp32, nested absmax decoded on the way. A thread decodes kWords groups of 8 codes;
+// neighbouring threads take neighbouring groups, so that a warp reads 128 bytes of codes and writes
+// 512 bytes of bf16 with each access. The tables lie in shared memory: 16 values in 16 banks, no
+// conflicts. Each rounding is its own instruction (__fmul_rn, __fadd_rn), as on the CPU.
+#include "kernels/cuda_backend.hpp"
+#include "kernels/cuda_common.cuh"
+
+namespace poros::cuda {
+namespace {
+
+constexpr int kGroup = 8;  // codes in one 32-bit word
+constexpr int kWords = 4;  // words a thread has in flight
+constexpr int kBlocksPerProcessor = 8;
+
+/// The two tables, passed by value (1088 bytes of the 4 KiB of kernel parameters).
+struct Tables {
+  float values[16];
+  float map8[256];
+};
+
+struct Shared {
+  float values[16];
+  float map8[256];
+};
+
+__device__ __forceinline__ float absmax_of(const Nf4View& tensor, const Shared& shared,
+                                           std::int64_t block) {
+  if (tensor.absmax != nullptr) return tensor.absmax[block];
+  const float nested = tensor.nested_absmax[block / kNf4NestedBlock];
+  return __fadd_rn(__fmul_rn(shared.map8[tensor.q[block]], nested), tensor.offset);
+}
+
+/// Code i of a word: codes follow in memory order, the high nibble of each byte first.
+__device__ __forceinline__ unsigned code_of(std::uint32_t word, int i) {
+  return word >> ((i ^ 1) * 4) & 0xFU;
+}
+
+__device__ __forceinline__ void store_group(float* to, const float (&value)[kGroup]) {
+  Pack<float, kGroup> pack;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) pack.v[i] = value[i];
+  store_pack(to, pack);
+}
+/// Pairs are rounded by one instruction.
+__device__ __forceinline__ void store_group(Bf* to, const float (&value)[kGroup]) {
+  Pack<__nv_bfloat162, kGroup / 2> pack;
+#pragma unroll
+  for (int i = 0; i < kGroup / 2; ++i) {
+    pack.v[i] = __floats2bfloat162_rn(value[2 * i], value[2 * i + 1]);
+  }
+  *reinterpret_cast<Pack<__nv_bfloat162, kGroup / 2>*>(to) = pack;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    dequantise_kernel(Nf4View tensor, T* out, std::int64_t count, const Tables tables) {
+  __shared__ Shared shared;
+  static_assert(kThreads == 256);
+  shared.map8[threadIdx.x] = tables.map8[threadIdx.x];
+  if (threadIdx.x < 16) shared.values[threadIdx.x] = tables.values[threadIdx.x];
+  __syncthreads();
+
+  const auto* words = reinterpret_cast<const std::uint32_t*>(tensor.codes);
+  const std::int64_t groups = count / kGroup;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * kWords;
+  for (std::int64_t base = std::int64_t{blockIdx.x} * kThreads * kWords; base < groups;
+       base += stride) {
+    std::uint32_t word[kWords];
+    float absmax[kWords];
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const std::int64_t group = base + w * kThreads + threadIdx.x;
+      if (group < groups) {
+        word[w] = __ldcs(words + group);  // read once
+        absmax[w] = absmax_of(tensor, shared, group / (kNf4Block / kGroup));
+      }
+    }
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const std::int64_t group = base + w * kThreads + threadIdx.x;
+      if (group >= groups) continue;
+      float value[kGroup];
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+        value[i] = __fmul_rn(shared.values[code_of(word[w], i)], absmax[w]);
+      }
+      store_group(out + group * kGroup, value);
+    }
+  }
+  // The last codes that fill no word.
+  if (blockIdx.x == 0 && threadIdx.x < count % kGroup) {
+    const std::int64_t at = groups * kGroup + threadIdx.x;
+    const unsigned byte = tensor.codes[at / 2];
+    const unsigned code = at % 2 == 0 ? byte >> 4 : byte & 0xFU;
+    out[at] = stored<T>(__fmul_rn(shared.values[code], absmax_of(tensor, shared, at / kNf4Block)));
+  }
+}
+
+/// Multiprocessors of the current device, asked once a device.
+int processors(const char* name) {
+  int device = 0;
+  int count = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (error != cudaSuccess) {
+    throw_cuda_error(name, cudaGetErrorName(error), cudaGetErrorString(error), __FILE__, __LINE__);
+  }
+  return count;
+}
+
+const Tables& tables() {
+  static const Tables filled = [] {
+    Tables t{};
+    for (std::size_t i = 0; i < 16; ++i) t.values[i] = nf4_values()[i];
+    for (std::size_t i = 0; i < 256; ++i) t.map8[i] = nf4_dynamic_map()[i];
+    return t;
+  }();
+  return filled;
+}
+
+template <typename T>
+void launch(const Stream& stream, const Dequantise& op) {
+  const char* name = "dequantise";
+  if (!aligned({op.tensor.codes, op.out})) {
+    throw_unsupported(name, "codes and output must be aligned to 16 bytes");
+  }
+  const std::int64_t per_block = std::int64_t{kThreads} * kWords * kGroup;
+  const std::int64_t wanted = (op.count + per_block - 1) / per_block;
+  const std::int64_t most = std::int64_t{processors(name)} * kBlocksPerProcessor;
+  const auto grid = static_cast<unsigned>(wanted < most ? wanted : most);
+  dequantise_kernel<T><<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, static_cast<T*>(op.out),
+                                                                 op.count, tables());
+  POROS_CUDA_LAUNCHED(name);
+}
+
+}  // namespace
+
+void dequantise(const Stream& stream, const Dequantise& op) {
+  op.dtype == DType::f32 ? launch<float>(stream, op) : launch<Bf>(stream, op);
+}
+
+}  // namespace poros::cuda

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "campaign/arms.hpp"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "base/error.hpp"
+#include "base/sha256.hpp"
+
+namespace poros {
+namespace fs = std::filesystem;
+namespace {
+
+fs::path program_folder() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
+  if (length <= 0) return ".";
+  return fs::path(std::string(path.data(), static_cast<std::size_t>(length))).parent_path();
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// The first of folder/relative, for the folders in which a build or an installation keeps things.
+fs::path first_existing(const fs::path& relative) {
+  const fs::path program = program_folder();
+  std::error_code error;
+  for (const fs::path& base : {program / ".." / "..", program / "..", program}) {
+    if (fs::exists(base / relative, error)) return (base / relative).lexically_normal();
+  }
+  return {};
+}
+
+/// One hash over the runners' files: their names and contents.
+std::string hash_of_runners(const fs::path& peers_dir) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(peers_dir)) {
+    if (entry.is_regular_file() && entry.path().extension() == ".py") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  Sha256 hash;
+  for (const fs::path& file : files) {
+    hash.update(file.lexically_relative(peers_dir).string() + " " + sha256_file(file) + "\n");
+  }
+  return hash.hex();
+}
+
+}  // namespace
+
+InstallPaths find_install_paths(const fs::path& cell_program) {
+  InstallPaths paths;
+  paths.cell_program = cell_program.empty() ? program_folder() / "poros-cell" : cell_program;
+  const std::string peers_dir = variable("POROS_PEERS_DIR");
+  paths.peers_dir = peers_dir.empty() ? first_existing("src/peers") : fs::path(peers_dir);
+  paths.python = variable("POROS_PYTHON");
+  if (paths.python.empty()) paths.python = first_existing(".deps/python/bin/python").string();
+  if (paths.python.empty()) paths.python = "python3";
+  paths.peers_python = variable("POROS_PEERS_PYTHON");
+  if (paths.peers_python.empty()) {
+    paths.peers_python = first_existing(".deps/peers/bin/python").string();
+  }
+  return paths;
+}
+
+bool has_nvidia_gpu() {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    static_cast<void>(entry);
+    return true;
+  }
+  return fs::exists("/dev/nvidia0", error);
+}
+
+ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
+                       const std::string& device) {
+  ArmProgram arm;
+  if (device == "cuda" && !has_nvidia_gpu()) {
+    arm.skip = {"no_cuda", method +
+                               ": no NVIDIA GPU was found on this machine; device: cpu in the "
+                               "spec runs what can run without one"};
+    return arm;
+  }
+  if (is_own_arm(method)) {
+    std::error_code error;
+    if (!fs::exists(paths.cell_program, error)) {
+      fail(Fault::environment, "{}: the trainer is missing; scripts/bootstrap.sh builds it",
+           paths.cell_program.string());
+    }
+    arm.command = {paths.cell_program.string(), "run"};
+    arm.build = sha256_file(paths.cell_program);
+    return arm;
+  }
+  if (device == "cpu" && method != "peft") {
+    arm.skip = {"needs CUDA", method + ": needs CUDA; the spec says device: cpu"};
+    return arm;
+  }
+  std::error_code error;
+  const bool runner = !paths.peers_dir.empty() &&
+                      fs::exists(paths.peers_dir / "poros_peers" / (method + ".py"), error);
+  if (paths.peers_python.empty() || !runner) {
+    arm.skip = {"not_installed",
+                method + ": not installed; scripts/bootstrap.sh --peers installs it"};
+    return arm;
+  }
+  arm.command = {paths.peers_python, "-m", "poros_peers." + method};
+  arm.environment = {{"PYTHONPATH", paths.peers_dir.string()},
+                     {"PYTHONDONTWRITEBYTECODE", "1"},
+                     {"PYTHONUNBUFFERED", "1"},
+                     {"PYTHONFAULTHANDLER", "1"},
+                     {"HF_HUB_OFFLINE", "1"},
+                     {"TRANSFORMERS_OFFLINE", "1"},
+                     {"TOKENIZERS_PARALLELISM", "false"}};
+  arm.build = hash_of_runners(paths.peers_dir);
+  return arm;
+}
+
+}  // namespace poros

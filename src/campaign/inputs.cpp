@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "campaign/inputs.hpp"
+
+#include <system_error>
+
+#include <unistd.h>
+
+#include "base/clock.hpp"
+#include "base/files.hpp"
+#include "base/json.hpp"
+#include "base/sha256.hpp"
+#include "base/subprocess.hpp"
+#include "campaign/hub.hpp"
+#include "model/adapter.hpp"
+#include "model/architectures.hpp"
+#include "model/config.hpp"
+#include "model/open_base.hpp"
+
+namespace poros {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr double kTokenise_s = 3600;
+
+/// inputs/index.json: {"<sha256 of a request>": "<name of the file or folder>"}.
+class InputIndex {
+ public:
+  explicit InputIndex(const fs::path& folder) : path_(folder / "index.json") {
+    std::error_code error;
+    if (!fs::exists(path_, error)) return;
+    const Json found = parse_json(read_file(path_), path_.string());
+    if (found.is_object()) entries_ = found;
+  }
+  [[nodiscard]] std::string find(const std::string& request) const {
+    return json_find<std::string>(entries_, request.c_str(), path_.string()).value_or("");
+  }
+  void put(const std::string& request, const std::string& name) {
+    entries_[request] = name;
+    write_file_durably(path_, dump_json(entries_, 1) + "\n");
+  }
+
+ private:
+  fs::path path_;
+  Json entries_ = Json::object();
+};
+
+/// Ends work in progress when the run is to stop.
+void check_stop(const InputContext& context) {
+  if (context.stop_requested && context.stop_requested()) throw InputsStopped{};
+}
+
+std::string last_lines(const std::string& text) {
+  std::string end = text.substr(text.size() - std::min<std::size_t>(text.size(), 2000));
+  while (!end.empty() && end.back() == '\n') end.pop_back();
+  return end;
+}
+
+/// The dataset as the tokenising step gets it.
+Json dataset_request(const DatasetSpec& dataset) {
+  return {{"source", dataset.path.empty() ? dataset.source : dataset.path},
+          {"format", dataset.format},
+          {"text_field", dataset.text_field}};
+}
+
+Json token_request(const CellSpec& cell, const fs::path& model_dir, const fs::path& inputs_dir) {
+  Json training = to_json(cell).at("training");
+  training["dataset"] = dataset_request(cell.training.dataset);
+  return {{"v", 1},
+          {"model_dir", model_dir.string()},
+          {"inputs_dir", inputs_dir.string()},
+          {"training", training}};
+}
+
+/// What the request's result depends on beside its own text: the files that it names.
+std::string request_id(Json request, const CellSpec& cell, const fs::path& model_dir) {
+  request.erase("inputs_dir");
+  std::error_code error;
+  const fs::path tokenizer = model_dir / "tokenizer.json";
+  if (fs::exists(tokenizer, error)) request["tokenizer"] = sha256_file(tokenizer);
+  const fs::path data = cell.training.dataset.path;
+  if (!data.empty() && fs::is_regular_file(data, error)) request["data"] = sha256_file(data);
+  return sha256_hex(dump_json(request));
+}
+
+std::string run_tokeniser(const InputContext& context, const Json& request) {
+  if (context.paths.peers_dir.empty()) {
+    fail(Fault::environment,
+         "the tokenising step (src/peers) was not found beside this program; set POROS_PEERS_DIR "
+         "to the folder that holds poros_peers/");
+  }
+  const fs::path request_path = context.folder.inputs() / "tokenise.json";
+  write_file_durably(request_path, dump_json(request, 1) + "\n");
+  const ProcessResult result = run_process(
+      {context.paths.python, "-m", "poros_peers.tokenise", request_path.string()}, kTokenise_s,
+      {{"PYTHONPATH", context.paths.peers_dir.string()},
+       {"PYTHONDONTWRITEBYTECODE", "1"},
+       {"TOKENIZERS_PARALLELISM", "false"},
+       {"HF_HUB_OFFLINE", "1"}});
+  fs::remove(request_path);
+  if (result.timed_out) fail(Fault::environment, "tokenising did not end within an hour");
+  if (result.exit_code != 0) {
+    fail(result.exit_code == kWrongInput ? Fault::input : Fault::environment,
+         "tokenising with {} failed (exit code {}): {}", context.paths.python, result.exit_code,
+         context.redactor.redact(last_lines(result.err)));
+  }
+  const Json answer = parse_json(result.out, "tokenising step");
+  return json_get<std::string>(answer, "sha256", "tokenising step");
+}
+
+void prepare_tokens(const InputContext& context, const CellSpec& cell, InputIndex& index,
+                    GroupInputs& inputs) {
+  const Json request = token_request(cell, inputs.model_dir, context.folder.inputs());
+  const std::string id = request_id(request, cell, inputs.model_dir);
+  const std::string known = index.find(id);
+  std::error_code error;
+  if (!known.empty() && fs::exists(context.folder.inputs() / known, error)) {
+    inputs.token_sha256 = known.substr(0, known.find('.'));
+  } else {
+    const double start_s = monotonic_s();
+    inputs.token_sha256 = run_tokeniser(context, request);
+    index.put(id, inputs.token_sha256 + ".tokens");
+    context.say(fmt::format("tokens: inputs/{:.8}....tokens made in {:.1f} s", inputs.token_sha256,
+                            monotonic_s() - start_s));
+  }
+  inputs.tokens_path = child_path(context.folder.inputs(), inputs.token_sha256 + ".tokens");
+  const std::string found = sha256_file(inputs.tokens_path);
+  if (found != inputs.token_sha256) {
+    fail(Fault::input,
+         "{}: its content has the sha256 {}: the file was changed; remove it and run "
+         "the command again",
+         inputs.tokens_path.string(), found);
+  }
+}
+
+void prepare_adapter(const InputContext& context, const CellSpec& cell, InputIndex& index,
+                     GroupInputs& inputs) {
+  const Json work = to_json(cell);
+  const fs::path config = inputs.model_dir / "config.json";
+  const std::string id = sha256_hex(dump_json({{"lora", work.at("lora")},
+                                               {"seed", cell.training.seed},
+                                               {"model_id", cell.model.model_id},
+                                               {"config", sha256_file(config)}}));
+  const std::string known = index.find(id);
+  std::error_code error;
+  if (!known.empty() && fs::exists(context.folder.inputs() / known, error)) {
+    inputs.adapter_sha256 = known.substr(0, known.find('.'));
+  } else {
+    const Architecture architecture = read_architecture(read_model_config(config));
+    const Adapter adapter = initial_adapter(architecture, cell.lora, cell.model.model_id,
+                                            static_cast<std::uint64_t>(cell.training.seed));
+    // Made under another name and renamed when it is whole.
+    const fs::path making = context.folder.inputs() / ("making-" + std::to_string(::getpid()));
+    fs::remove_all(making);
+    fs::create_directories(making);
+    inputs.adapter_sha256 = write_adapter(making, adapter);
+    const fs::path name = context.folder.inputs() / (inputs.adapter_sha256 + ".adapter");
+    fs::remove_all(name);
+    fs::rename(making, name);
+    sync_folder(context.folder.inputs());
+    index.put(id, inputs.adapter_sha256 + ".adapter");
+  }
+  inputs.adapter_dir = child_path(context.folder.inputs(), inputs.adapter_sha256 + ".adapter");
+  const std::string found = sha256_file(inputs.adapter_dir / "adapter_model.safetensors");
+  if (found != inputs.adapter_sha256) {
+    fail(Fault::input,
+         "{}: its content has the sha256 {}: the file was changed; remove the folder "
+         "and run the command again",
+         inputs.adapter_dir.string(), found);
+  }
+}
+
+void prepare_base(const InputContext& context, const CellSpec& cell, const GroupInputs& inputs) {
+  BaseRequest request;
+  request.model = inputs.model_dir;
+  request.precision = cell.precision;
+  request.synthetic = cell.model.weights == "synthetic";
+  request.seed = static_cast<std::uint64_t>(cell.training.seed);
+  request.cache = inputs.cache_dir;
+  const double start_s = monotonic_s();
+  double said_s = start_s;
+  bool built = false;
+  static_cast<void>(open_base(request, [&](std::int64_t done, std::int64_t total) {
+    built = true;
+    check_stop(context);
+    if (monotonic_s() - said_s < 5) return;
+    said_s = monotonic_s();
+    context.say(fmt::format("quantising {}: part {} of {}", model_slug(cell.model), done, total));
+  }));
+  if (built) {
+    context.say(fmt::format("quantised {} to {} in {:.1f} s", model_slug(cell.model),
+                            cell.precision, monotonic_s() - start_s));
+  }
+}
+
+}  // namespace
+
+fs::path model_folder(const ModelSpec& model) {
+  if (!model.path.empty()) {
+    std::error_code error;
+    if (!fs::exists(model.path, error)) {
+      fail(Fault::input, "{}: the model's folder is not there (models[].model_id: {})", model.path,
+           model.model_id);
+    }
+    return model.path;
+  }
+  return hub_snapshot(model.model_id, model.revision);
+}
+
+void check_sources(const CellSpec& cell) {
+  const fs::path folder = model_folder(cell.model);
+  std::error_code error;
+  if (!fs::exists(folder / "config.json", error)) {
+    fail(Fault::input,
+         "{}: no config.json in it; a checkpoint folder as save_pretrained leaves it "
+         "is expected",
+         folder.string());
+  }
+  const DatasetSpec& dataset = cell.training.dataset;
+  if (!dataset.path.empty() && !fs::exists(dataset.path, error)) {
+    fail(Fault::input, "{}: the dataset is not there (training.dataset: {})", dataset.path,
+         dataset.source);
+  }
+}
+
+GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell, bool needs_base) {
+  GroupInputs inputs;
+  inputs.model_dir = fs::absolute(model_folder(cell.model));
+  inputs.cache_dir = fs::absolute(default_cache_folder());
+  fs::create_directories(context.folder.inputs());
+  InputIndex index(context.folder.inputs());
+  check_stop(context);
+  prepare_tokens(context, cell, index, inputs);
+  check_stop(context);
+  prepare_adapter(context, cell, index, inputs);
+  check_stop(context);
+  if (needs_base) prepare_base(context, cell, inputs);
+  return inputs;
+}
+
+}  // namespace poros

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every arm of a comparison group reads: token file, initial adapter, quantised base. Made
+// once, outside any cell's deadlines, and named by content.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "campaign/arms.hpp"
+#include "campaign/folder.hpp"
+#include "cell/redact.hpp"
+#include "spec/cell_spec.hpp"
+
+namespace poros {
+
+struct GroupInputs {
+  std::filesystem::path model_dir, tokens_path, adapter_dir, cache_dir;  // absolute
+  std::string token_sha256, adapter_sha256;
+};
+
+struct InputContext {
+  const CampaignFolder& folder;
+  const InstallPaths& paths;
+  const Redactor& redactor;
+  std::function<void(const std::string&)> say;  // one line of progress
+  std::function<bool()> stop_requested;
+};
+
+/// Thrown by prepare_inputs when stop_requested became true.
+struct InputsStopped {};
+
+/// The model's folder on this machine: the spec's path, or the hub cache's snapshot.
+/// @throws Error(Fault::input) saying where it was looked for
+[[nodiscard]] std::filesystem::path model_folder(const ModelSpec& model);
+
+/// Checks what can be checked in no time: that model and dataset are there.
+/// @throws Error(Fault::input)
+void check_sources(const CellSpec& cell);
+
+/// Makes or finds the inputs of a comparison group. What an earlier run made is used again without
+/// Python: inputs/index.json maps each request to its file, whose content is checked.
+/// @param cell any cell of the group
+/// @param needs_base quantise the base into the cache where it is missing (own arms)
+/// @throws Error; InputsStopped
+[[nodiscard]] GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell,
+                                         bool needs_base);
+
+}  // namespace poros

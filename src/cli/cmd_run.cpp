@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#ifdef POROS_CLI_ANALYSIS
+#include "analysis/report.hpp"
+#endif
+#include "base/error.hpp"
+#include "campaign/campaign.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "cli/plan_text.hpp"
+#include "spec/schema.hpp"
+#include "spec/spec_reader.hpp"
+
+namespace poros {
+namespace {
+
+struct RunOptions {
+  CampaignOptions campaign;
+  std::string spec, output_dir;
+  std::int64_t passes = 0;
+  bool has_passes = false, dry_run = false;
+};
+
+int dry_run(const RunOptions& options) {
+  BenchmarkSpec spec = read_spec(options.spec);
+  if (options.has_passes) spec.training.n_passes = options.passes;
+  if (!options.output_dir.empty()) spec.reporting.output_dir = options.output_dir;
+  if (options.campaign.json) {
+    print_json(plan_json(spec));
+  } else {
+    print_text(plan_text(spec));
+  }
+  return kDone;
+}
+
+int run(RunOptions& options) {
+  if (options.has_passes) {
+    const SchemaKey& key = schema_key("training.n_passes");
+    if (const auto wrong = complaint(key, options.passes)) {
+      fail(Fault::usage, "--passes: {}; expected {}", *wrong, expectation(key));
+    }
+    options.campaign.n_passes = options.passes;
+  }
+  if (options.dry_run) return dry_run(options);
+  options.campaign.spec_path = options.spec;
+  if (!options.output_dir.empty()) options.campaign.output_dir = options.output_dir;
+#ifdef POROS_CLI_ANALYSIS
+  options.campaign.write_report = [](const std::filesystem::path& dir, bool html, bool markdown) {
+    write_report(dir, dir, html, markdown);
+  };
+#endif
+  return run_campaign(options.campaign);
+}
+
+}  // namespace
+
+void add_run(CLI::App& parent, Invocation& invocation) {
+  const auto options = std::make_shared<RunOptions>();
+  options->campaign.argc = invocation.argc;
+  options->campaign.argv = invocation.argv;
+  CLI::App* command = parent.add_subcommand(
+      "run", "Run the campaign of a spec, or go on where the same command stopped");
+  command->add_option("SPEC", options->spec, "The YAML file")->required();
+  command->add_option("-o,--output-dir", options->output_dir,
+                      "Campaign folder, instead of reporting.output_dir");
+  CLI::Option* passes = command->add_option("-p,--passes", options->passes,
+                                            "Passes a cell, instead of training.n_passes");
+  CLI::Option* resume = command->add_flag("--resume", "Go on (the same as without it)");
+  command->add_flag("--fresh", options->campaign.fresh, "Move an older run aside and begin anew")
+      ->excludes(resume);
+  command->add_flag("--retry", options->campaign.retry,
+                    "Run cells again that ended in error or out of memory");
+  command->add_flag("--dry-run", options->dry_run, "List the cells; run and create nothing");
+  command->add_flag("--plain", options->campaign.plain, "Plain lines, also on a terminal");
+  command->add_flag("--allow-hardware-mismatch", options->campaign.allow_hardware_mismatch,
+                    "Measure on another GPU than the spec names; records say so");
+  command->add_flag("--json", options->campaign.json, "Print one JSON object at the end");
+  command->footer(R"(Examples:
+  poros bench run configs/bench/demo_cpu.yaml
+  poros bench run my.yaml -o campaigns/mine --passes 5
+  poros bench run my.yaml --fresh
+
+Each pass of a cell is a fresh process. Finished passes are kept: after Ctrl-C, a crash or a full
+disk the same command goes on. A spec that was changed is refused with the keys that differ.
+
+Exit codes: 0 done; 1 a cell ended in error or parity failed; 2 wrong input; 75 stopped, go on with
+the same command.
+)");
+  command->callback([&invocation, options, passes] {
+    options->has_passes = passes->count() > 0;
+    invocation.run = [options] { return run(*options); };
+  });
+}
+
+}  // namespace poros

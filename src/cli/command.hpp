@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function a command, one file each (cmd_*.cpp): it adds the command to the parser and, where
+// the command line asks for it, says what is to be done.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace poros {
+
+/// What the command line asked for.
+struct Invocation {
+  int argc = 0;
+  char** argv = nullptr;
+  std::function<int()> run;  // returns the exit code
+};
+
+void add_schema(CLI::App& parent, Invocation& invocation);
+void add_prepare(CLI::App& parent, Invocation& invocation);
+void add_check(CLI::App& parent, Invocation& invocation);
+void add_cache(CLI::App& parent, Invocation& invocation);
+void add_eval(CLI::App& parent, Invocation& invocation);
+
+// Below `poros bench`.
+void add_run(CLI::App& parent, Invocation& invocation);
+void add_plan(CLI::App& parent, Invocation& invocation);
+void add_status(CLI::App& parent, Invocation& invocation);
+void add_show(CLI::App& parent, Invocation& invocation);
+void add_logs(CLI::App& parent, Invocation& invocation);
+void add_gather(CLI::App& parent, Invocation& invocation);
+void add_report(CLI::App& parent, Invocation& invocation);
+
+}  // namespace poros

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory_plan.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "plan/layer_roles.hpp"
+#include "plan/step_buffers.hpp"
+
+namespace poros {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::int64_t kFlatAlignment = 64;  // elements: 256 bytes of fp32
+
+template <typename T>
+T round_up(T value, T multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+void plan_blocks(MemoryPlan& memory, const BaseStore& base) {
+  const std::int64_t layers = base.architecture().layer_count();
+  for (std::int64_t first = 0; first < layers; first += memory.settings.block_size) {
+    BlockPlan block;
+    block.first_layer = first;
+    block.layers = std::min(memory.settings.block_size, layers - first);
+    for (std::int64_t layer = first; layer < first + block.layers; ++layer) {
+      block.layer_offsets.push_back(block.bytes);
+      block.bytes += round_up<std::uint64_t>(base.layout(layer).bytes, 256);
+    }
+    memory.slot_bytes = std::max(memory.slot_bytes, block.bytes);
+    memory.blocks.push_back(std::move(block));
+  }
+}
+
+void plan_adapters(MemoryPlan& memory, const std::vector<LoraSiteGroup>& groups,
+                   const std::vector<LoraPlace>& places) {
+  memory.adapters.resize(places.size());
+  std::int64_t offset = 0;
+  for (const LoraSiteGroup& group : groups) {
+    for (const std::int64_t index : group.places) {
+      const LoraPlace& place = places[static_cast<std::size_t>(index)];
+      AdapterSlice& slice = memory.adapters[static_cast<std::size_t>(index)];
+      slice.place = index;
+      slice.a_offset = offset;
+      offset += place.rank * place.in;
+      memory.parameters += place.rank * (place.in + place.out);
+    }
+    offset = round_up(offset, kFlatAlignment);
+    for (const std::int64_t index : group.places) {
+      const LoraPlace& place = places[static_cast<std::size_t>(index)];
+      memory.adapters[static_cast<std::size_t>(index)].b_offset = offset;
+      offset = round_up(offset + place.rank * place.out, kFlatAlignment);
+    }
+  }
+  memory.flat_elements = offset;
+}
+
+/// Lays device buffers into the arena: those of the layers and of the head over the same memory.
+void place_buffers(MemoryPlan& memory, const std::vector<StepBuffer>& buffers) {
+  std::uint64_t common = 0;
+  const auto place = [&](const StepBuffer& buffer, std::uint64_t& end) {
+    memory.buffers.push_back({buffer.name, buffer.place, buffer.bytes, end});
+    end += round_up<std::uint64_t>(buffer.bytes, 256);
+  };
+  memory.pinned_bytes = memory.host_bytes = 0;
+  for (const StepBuffer& buffer : buffers) {
+    if (buffer.place != MemoryPlace::device) {
+      memory.buffers.push_back({buffer.name, buffer.place, buffer.bytes, 0});
+      (buffer.place == MemoryPlace::host ? memory.host_bytes : memory.pinned_bytes) += buffer.bytes;
+    } else if (buffer.phase == BufferPhase::always) {
+      place(buffer, common);
+    }
+  }
+  std::uint64_t layer = common, head = common;
+  for (const StepBuffer& buffer : buffers) {
+    if (buffer.place != MemoryPlace::device) continue;
+    if (buffer.phase == BufferPhase::layer) place(buffer, layer);
+    if (buffer.phase == BufferPhase::head) place(buffer, head);
+  }
+  memory.arena_bytes = std::max(layer, head);
+}
+
+/// Which blocks stay in the arena: spread evenly, so that the copies of the others find compute to
+/// hide behind.
+void choose_resident(MemoryPlan& memory, std::int64_t count) {
+  const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    memory.blocks[static_cast<std::size_t>(block)].resident =
+        (block + 1) * count / blocks > block * count / blocks;
+  }
+}
+
+std::uint64_t resident_bytes(const MemoryPlan& memory) {
+  std::uint64_t bytes = 0;
+  for (const BlockPlan& block : memory.blocks) bytes += block.resident ? block.bytes : 0;
+  return bytes;
+}
+
+/// Completes the plan for a number of resident blocks.
+void lay_out(MemoryPlan& memory, std::vector<StepBuffer> buffers, std::int64_t resident,
+             bool cuda) {
+  using enum MemoryPlace;
+  const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
+  choose_resident(memory, resident);
+  const std::int64_t streamed = blocks - resident;
+  memory.slots = streamed == 0 ? 0 : std::min(memory.settings.slots, streamed);
+  std::uint64_t waiting = 0;
+  for (const BlockPlan& block : memory.blocks) waiting += block.resident ? 0 : block.bytes;
+  memory.buffers.clear();
+  std::vector<StepBuffer> base = {
+      {"base.blocks", BufferPhase::always, resident_bytes(memory), device},
+      {"base.slots", BufferPhase::always,
+       memory.slot_bytes * static_cast<std::uint64_t>(memory.slots), device},
+      {"base.host", BufferPhase::always, waiting, cuda ? pinned_host : host}};
+  std::erase_if(base, [](const StepBuffer& buffer) { return buffer.bytes == 0; });
+  buffers.insert(buffers.begin(), base.begin(), base.end());
+  place_buffers(memory, buffers);
+}
+
+}  // namespace
+
+const char* name_of(ResidencyKind kind) {
+  switch (kind) {
+    case ResidencyKind::resident:
+      return "resident";
+    case ResidencyKind::streamed:
+      return "streamed";
+    case ResidencyKind::partial:
+      return "partial";
+  }
+  return "?";
+}
+
+const char* name_of(MemoryPlace place) {
+  switch (place) {
+    case MemoryPlace::device:
+      return "device";
+    case MemoryPlace::pinned_host:
+      return "pinned_host";
+    case MemoryPlace::host:
+      return "host";
+  }
+  return "?";
+}
+
+ResidencySettings residency_settings(const std::string& method, const PorosSpec& poros) {
+  ResidencySettings settings;
+  if (method != "resident" && method != "poros") {
+    fail(Fault::input, "method \"{}\" is not one that this trainer runs (poros, resident)", method);
+  }
+  const bool streamed = method == "poros";
+  settings.block_size = poros.block_size;
+  settings.prefetch = poros.enable_prefetch;
+  settings.kind = !streamed                          ? ResidencyKind::resident
+                  : poros.vram_budget_mb.has_value() ? ResidencyKind::partial
+                                                     : ResidencyKind::streamed;
+  settings.budget_mb = poros.vram_budget_mb.value_or(0);
+  settings.inputs_on_device =
+      poros.layer_inputs == "auto" ? !streamed : poros.layer_inputs == "device";
+  return settings;
+}
+
+const PlannedBuffer& MemoryPlan::find(const std::string& name) const {
+  const auto found = std::find_if(buffers.begin(), buffers.end(),
+                                  [&](const PlannedBuffer& buffer) { return buffer.name == name; });
+  if (found == buffers.end()) fail(Fault::run, "the memory plan has no buffer \"{}\"", name);
+  return *found;
+}
+
+MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
+                            const std::vector<LoraPlace>& places,
+                            const ResidencySettings& settings) {
+  if (settings.block_size < 1) {
+    fail(Fault::input, "poros.block_size: {} is not at least 1", settings.block_size);
+  }
+  if (settings.slots < 3) fail(Fault::input, "slots: {} is not at least 3", settings.slots);
+  const Architecture& architecture = base.architecture();
+  const std::vector<LoraSiteGroup> groups = lora_site_groups(architecture, places);
+  MemoryPlan memory;
+  memory.settings = settings;
+  plan_blocks(memory, base);
+  plan_adapters(memory, groups, places);
+
+  std::vector<StepBuffer> buffers =
+      step_buffers(architecture, plan, groups, settings.inputs_on_device);
+  const auto flat = static_cast<std::uint64_t>(memory.flat_elements);
+  for (const char* name :
+       {"adapter.master", "adapter.gradient", "adapter.exp_avg", "adapter.exp_avg_sq"}) {
+    if (flat > 0) buffers.push_back({name, BufferPhase::always, 4 * flat, MemoryPlace::device});
+  }
+  if (flat > 0 && plan.compute == ComputeType::bf16) {
+    buffers.push_back({"adapter.compute", BufferPhase::always, 2 * flat, MemoryPlace::device});
+  }
+
+  const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
+  const bool cuda = plan.device.cuda;
+  if (settings.kind != ResidencyKind::partial) {
+    lay_out(memory, buffers, settings.kind == ResidencyKind::resident ? blocks : 0, cuda);
+    return memory;
+  }
+  const std::uint64_t budget = static_cast<std::uint64_t>(settings.budget_mb) * kMiB;
+  lay_out(memory, buffers, 0, cuda);
+  if (memory.arena_bytes > budget) {
+    fail(Fault::input,
+         "poros.vram_budget_mb: {} is too little: with every block streamed a step takes {} MiB",
+         settings.budget_mb, (memory.arena_bytes + kMiB - 1) / kMiB);
+  }
+  // More resident blocks can free slots, so sizes need not grow evenly: take the largest number
+  // that fits.
+  for (std::int64_t resident = blocks; resident > 0; --resident) {
+    lay_out(memory, buffers, resident, cuda);
+    if (memory.arena_bytes <= budget) return memory;
+  }
+  lay_out(memory, buffers, 0, cuda);
+  return memory;
+}
+
+Json to_json(const MemoryPlan& plan) {
+  Json buffers = Json::array();
+  for (const PlannedBuffer& buffer : plan.buffers) {
+    buffers.push_back({{"name", buffer.name},
+                       {"place", name_of(buffer.place)},
+                       {"bytes", buffer.bytes},
+                       {"offset", buffer.offset}});
+  }
+  std::int64_t resident = 0;
+  for (const BlockPlan& block : plan.blocks) resident += block.resident ? 1 : 0;
+  return {{"residency", name_of(plan.settings.kind)},
+          {"block_size", plan.settings.block_size},
+          {"blocks", plan.blocks.size()},
+          {"resident_blocks", resident},
+          {"slots", plan.slots},
+          {"slot_bytes", plan.slot_bytes},
+          {"prefetch", plan.settings.prefetch},
+          {"layer_inputs", plan.settings.inputs_on_device ? "device" : "host"},
+          {"parameters", plan.parameters},
+          {"arena_bytes", plan.arena_bytes},
+          {"pinned_bytes", plan.pinned_bytes},
+          {"host_bytes", plan.host_bytes},
+          {"buffers", buffers}};
+}
+
+}  // namespace poros

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/step_buffers.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace poros {
+namespace {
+
+constexpr std::uint64_t kF32 = 4, kI32 = 4;
+
+/// Collects buffers; sizes are counts of elements.
+class Collector {
+ public:
+  void add(const std::string& name, BufferPhase phase, std::int64_t elements,
+           std::uint64_t element_bytes, MemoryPlace place = MemoryPlace::device) {
+    if (elements <= 0) return;
+    buffers_.push_back({name, phase, static_cast<std::uint64_t>(elements) * element_bytes, place});
+  }
+  [[nodiscard]] std::vector<StepBuffer> take() { return std::move(buffers_); }
+
+ private:
+  std::vector<StepBuffer> buffers_;
+};
+
+void add_attention(Collector& out, const NumericalPlan& plan, const LayerExtents& size,
+                   std::uint64_t element) {
+  using enum BufferPhase;
+  const std::int64_t rows = plan.row_capacity();
+  const std::int64_t qkv = size.query + 2 * size.key;
+  const bool rounds = plan.compute == ComputeType::bf16;
+  out.add("layer.qkv", layer, rows * qkv, element);
+  out.add("layer.qkv_gradient", layer, rows * qkv, element);
+  out.add("layer.attention", layer, rows * size.query, element);
+  out.add("layer.attention_gradient", layer, rows * size.query, element);
+  if (size.qk_norm) {
+    out.add("layer.qk_raw", layer, rows * (size.query + size.key), element);
+    out.add("layer.q_rstd", layer, rows * size.heads, kF32);
+    out.add("layer.k_rstd", layer, rows * size.kv_heads, kF32);
+  }
+  const bool blocked =
+      std::any_of(plan.attention.begin(), plan.attention.end(),
+                  [](AttentionPath path) { return path == AttentionPath::blocked; });
+  if (blocked) {
+    const std::int64_t tile = size.group * plan.query_block * attention_key_capacity(plan);
+    out.add("attention.scores", layer, tile, kF32);
+    out.add("attention.score_gradients", layer, tile, kF32);
+    out.add("attention.logsumexp", layer, size.group * plan.query_block, kF32);
+    out.add("attention.scores_rounded", layer, rounds ? tile : 0, element);
+    out.add("attention.key_value_gradient", layer, rounds ? rows * 2 * size.key : 0, kF32);
+  }
+}
+
+void add_mlp(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
+             const LayerExtents& size, const SiteRanks& ranks, std::uint64_t element) {
+  using enum BufferPhase;
+  const std::int64_t tokens = plan.row_capacity();
+  const std::int64_t slots = tokens * size.experts_per_token;
+  const std::int64_t rows = std::max(tokens, slots);
+  out.add("layer.gate_up", layer, rows * 2 * size.intermediate, element);
+  out.add("layer.activated", layer, rows * size.intermediate, element);
+  out.add("layer.activated_gradient", layer, rows * size.intermediate, element);
+  if (size.experts == 0) return;
+  out.add("moe.logits", layer, tokens * size.experts, element);
+  out.add("moe.probabilities", layer, tokens * size.experts, kF32);
+  out.add("moe.expert", layer, slots, kI32);
+  out.add("moe.weights", layer, slots, kF32);
+  out.add("moe.weight_gradients", layer, slots, kF32);
+  out.add("moe.offsets", layer, size.experts + 1, kI32);
+  out.add("moe.slot", layer, slots, kI32);
+  out.add("moe.token", layer, slots, kI32);
+  out.add("moe.position", layer, slots, kI32);
+  out.add("moe.input", layer, slots * architecture.hidden, element);
+  out.add("moe.output", layer, slots * architecture.hidden, element);
+  out.add("moe.input_gradient", layer, slots * architecture.hidden, element);
+  out.add("moe.low_rank_in", layer, slots * ranks.expert_in, element);
+  out.add("moe.low_rank_down", layer, slots * ranks.expert_down, element);
+  out.add("moe.low_rank_gradient", layer, slots * std::max(ranks.expert_in, ranks.expert_down),
+          element);
+  if (plan.dropout > 0) {
+    out.add("moe.dropped_input", layer, ranks.expert_in > 0 ? slots * architecture.hidden : 0,
+            element);
+    out.add("moe.micro_batch", layer, ranks.expert_down > 0 ? slots : 0, kI32);
+    out.add("moe.row_index", layer, ranks.expert_down > 0 ? slots : 0, kI32);
+  }
+}
+
+void add_head(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
+              std::uint64_t element) {
+  using enum BufferPhase;
+  const std::int64_t rows = plan.row_capacity(), hidden = architecture.hidden;
+  const bool rounds = plan.compute == ComputeType::bf16;
+  out.add("head.norm", head, rows * hidden, element);
+  out.add("head.norm_rstd", head, rows, kF32);
+  out.add("head.weight", head, plan.vocabulary_chunk * hidden, element);
+  out.add("head.logits", head, rows * plan.vocabulary_chunk, kF32);
+  out.add("head.exponentials", head, rounds ? rows * plan.vocabulary_chunk : 0, element);
+  out.add("head.gradient_sum", head, rows * hidden, kF32);
+  out.add("head.target_rows", head, rows * hidden, element);
+  out.add("head.max", head, rows, kF32);
+  out.add("head.sum", head, rows, kF32);
+  out.add("head.target_logit", head, rows, kF32);
+  out.add("head.rescale", head, rows, kF32);
+  out.add("head.row_loss", always, rows, kF32);
+  out.add("head.total_loss", always, 1, 8);
+  out.add("head.final_norm", always, hidden, kF32);
+}
+
+/// bf16 on the CPU: operands are converted to fp32 and the product is rounded once.
+void add_gemm_workspace(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
+                        const LayerExtents& size) {
+  if (plan.device.cuda || plan.compute != ComputeType::bf16) return;
+  const std::int64_t tokens =
+      plan.row_capacity() * std::max<std::int64_t>(1, size.experts_per_token);
+  const std::int64_t widest =
+      std::max({size.linear_out, size.linear_in, size.query + 2 * size.key, 2 * size.intermediate});
+  const std::int64_t a = std::max(tokens * widest, plan.row_capacity() * plan.vocabulary_chunk);
+  const std::int64_t b = std::max(
+      {size.linear_elements, plan.vocabulary_chunk * architecture.hidden, tokens * widest});
+  out.add("gemm.workspace", BufferPhase::always, a + b + tokens * widest, kF32);
+}
+
+}  // namespace
+
+SiteRanks site_ranks(const std::vector<LoraSiteGroup>& groups) {
+  SiteRanks ranks;
+  for (const LoraSiteGroup& group : groups) {
+    std::int64_t& rank = group.expert < 0             ? ranks.dense[static_cast<int>(group.site)]
+                         : group.site == Site::mlp_in ? ranks.expert_in
+                                                      : ranks.expert_down;
+    rank = std::max(rank, group.rank);
+  }
+  return ranks;
+}
+
+std::int64_t attention_key_capacity(const NumericalPlan& plan) {
+  // A tile's first query sees at most seq_len keys (its document), the others follow it; the first
+  // key is rounded down to a multiple of 16.
+  const std::int64_t keys = plan.seq_len + plan.query_block + 16;
+  return std::min((keys + 15) / 16 * 16, (plan.row_capacity() + 15) / 16 * 16);
+}
+
+std::int64_t rotary_table_rows(const NumericalPlan& plan, const RopeTable& table) {
+  return table.original_length > 0 ? 2 * plan.seq_len : plan.seq_len;
+}
+
+std::vector<StepBuffer> step_buffers(const Architecture& architecture, const NumericalPlan& plan,
+                                     const std::vector<LoraSiteGroup>& groups,
+                                     bool inputs_on_device) {
+  using enum BufferPhase;
+  Collector out;
+  const LayerExtents size = layer_extents(architecture);
+  const SiteRanks ranks = site_ranks(groups);
+  const std::int64_t rows = plan.row_capacity(), hidden = architecture.hidden;
+  const auto element = static_cast<std::uint64_t>(bytes_of(plan.compute));
+
+  // What describes a sweep's tokens.
+  out.add("sweep.ids", always, rows, kI32);
+  out.add("sweep.documents", always, rows, kI32);
+  out.add("sweep.targets", always, rows, kI32);
+  out.add("sweep.target_ids", always, rows, kI32);
+  out.add("sweep.micro_batch", always, rows, kI32);
+  out.add("sweep.row_index", always, rows, kI32);
+  for (std::size_t table = 0; table < architecture.rope_tables.size(); ++table) {
+    const RopeTable& rope = architecture.rope_tables[table];
+    const std::int64_t elements =
+        rotary_table_rows(plan, rope) * static_cast<std::int64_t>(rope.inv_freq.size());
+    out.add("sweep.positions." + std::to_string(table), always, rows, kI32);
+    out.add("rotary.cos." + std::to_string(table), always, elements, kF32);
+    out.add("rotary.sin." + std::to_string(table), always, elements, kF32);
+  }
+
+  // The residual stream: each layer's input, the last layer's output, the gradient.
+  const std::int64_t waiting = plan.layers * rows * hidden;
+  if (inputs_on_device) {
+    out.add("layer_inputs", always, waiting, element);
+  } else {
+    out.add("layer_inputs", always, waiting, element,
+            plan.device.cuda ? MemoryPlace::pinned_host : MemoryPlace::host);
+    out.add("layer_inputs.ring", always, 2 * rows * hidden, element);
+  }
+  out.add("residual.output", always, rows * hidden, element);
+  out.add("residual.gradient", always, rows * hidden, element);
+
+  // Inside a layer.
+  out.add("layer.weight", layer, size.linear_elements, element);
+  out.add("layer.norm_attention", layer, rows * hidden, element);
+  out.add("layer.norm_mlp", layer, rows * hidden, element);
+  out.add("layer.norm_gradient", layer, rows * hidden, element);
+  out.add("layer.middle", layer, rows * hidden, element);
+  out.add("layer.branch", layer, rows * hidden, element);
+  out.add("layer.norm_attention_rstd", layer, rows, kF32);
+  out.add("layer.norm_mlp_rstd", layer, rows, kF32);
+  if (architecture.post_norms) {
+    out.add("layer.branch_mlp", layer, rows * hidden, element);
+    out.add("layer.branch_gradient", layer, rows * hidden, element);
+    out.add("layer.post_attention_rstd", layer, rows, kF32);
+    out.add("layer.post_mlp_rstd", layer, rows, kF32);
+  }
+  add_attention(out, plan, size, element);
+  add_mlp(out, architecture, plan, size, ranks, element);
+  for (int site = 0; site < 4; ++site) {
+    out.add("lora.low_rank." + std::to_string(site), layer, rows * ranks.dense[site], element);
+  }
+  out.add("lora.low_rank_gradient", layer,
+          rows * *std::max_element(std::begin(ranks.dense), std::end(ranks.dense)), element);
+  if (plan.dropout > 0) {
+    const std::int64_t slots = rows * std::max<std::int64_t>(1, size.experts_per_token);
+    const std::int64_t widest =
+        std::max({slots * hidden, rows * hidden, rows * size.query, slots * size.intermediate});
+    out.add("lora.dropped", layer, widest, element);
+    out.add("lora.dropped_gradient", layer, widest, element);
+  }
+  add_head(out, architecture, plan, element);
+  add_gemm_workspace(out, architecture, plan, size);
+  return out.take();
+}
+
+}  // namespace poros

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// YAML tree -> JSON by the schema table (with places for messages) -> BenchmarkSpec.
+#include "spec/spec_reader.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "spec/scalar.hpp"
+#include "spec/schema.hpp"
+#include "spec/section_reader.hpp"
+#include "spec/spec_json.hpp"
+#include "spec/text_form.hpp"
+#include "spec/yaml_tree.hpp"
+
+namespace poros {
+namespace {
+
+class SpecReader : private SectionReader {
+ public:
+  explicit SpecReader(const std::string& origin) : SectionReader(origin), origin_(origin) {}
+
+  BenchmarkSpec read(const YamlNode& root, const std::filesystem::path& folder) {
+    Json json = read_section(root, "", "");
+    json["hardware"] = schema_section("hardware").defaults();
+    json["training"] = schema_section("training").defaults();
+    json["training"]["dataset"] = schema_section("training.dataset").defaults();
+    json["lora"] = schema_section("lora").defaults();
+    json["poros"] = schema_section("poros").defaults();
+    json["timeouts"] = schema_section("timeouts").defaults();
+    json["reporting"] = schema_section("reporting").defaults();
+    json["models"] = Json::array();
+    json["peers"] = Json::object();
+    for (const std::string& method : peer_methods()) {
+      json["peers"][method] = schema_section("peers.<method>").defaults();
+    }
+    for (const auto& [key, node] : root.entries) read_below(json, key.text, node);
+    if (find_entry(root, "models") == nullptr) {
+      add(root.place, "key \"models\" is missing; expected a list with at least one model");
+    }
+    if (clean()) check_together(json, root);
+    stop_on_issues();
+    BenchmarkSpec spec = spec_from_json(json, origin_);
+    spec.file = origin_;
+    resolve_paths(spec, folder);
+    refuse_duplicates(spec, root);
+    stop_on_issues();
+    return spec;
+  }
+
+ private:
+  /// The value of training.steps and the like, or the mapping itself where the key is absent.
+  static Place place_of(const YamlNode& root, const std::string& section, const std::string& name) {
+    const YamlNode* map = find_entry(root, section);
+    if (map == nullptr) return root.place;
+    const YamlNode* node = find_entry(*map, name);
+    return node == nullptr ? map->place : node->place;
+  }
+
+  /// The mappings below the top.
+  void read_below(Json& json, const std::string& name, const YamlNode& node) {
+    if (name == "models") {
+      read_models(json["models"], node);
+    } else if (name == "peers") {
+      read_peers(json["peers"], node);
+    } else if (name == "hardware" && node.kind == YamlNode::Kind::list) {
+      add(node.place,
+          "hardware: a list of GPU types belongs to a matrix and is not available yet; expected a "
+          "mapping");
+    } else if (name == "training") {
+      json["training"] = read_section(node, "training", "training");
+      const YamlNode* dataset = find_entry(node, "dataset");
+      json["training"]["dataset"] = dataset == nullptr
+                                        ? schema_section("training.dataset").defaults()
+                                        : read_dataset(*dataset);
+    } else if (name == "hardware" || name == "lora" || name == "poros" || name == "timeouts" ||
+               name == "reporting") {
+      json[name] = read_section(node, name, name);
+    }
+  }
+
+  void read_models(Json& models, const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::list || node.items.empty()) {
+      add(node.place,
+          "models: expected a list with at least one model, each beginning with "
+          "\"- model_id:\"");
+      return;
+    }
+    if (too_many(node.items.size(), node.place, "models")) return;
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      models.push_back(read_section(node.items[i], "models[]", fmt::format("models[{}]", i)));
+    }
+  }
+
+  void read_peers(Json& peers, const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::map) {
+      add(node.place,
+          fmt::format("peers: expected a mapping with keys: {}", fmt::join(peer_methods(), ", ")));
+      return;
+    }
+    for (const auto& [method, value] : node.entries) {
+      if (std::ranges::find(peer_methods(), method.text) != peer_methods().end()) {
+        peers[method.text] = read_section(value, "peers.<method>", "peers." + method.text);
+        continue;
+      }
+      std::string message = fmt::format("unknown key \"peers.{}\"; expected one of: {}",
+                                        printable(method.text), fmt::join(peer_methods(), ", "));
+      if (method.text == "poros" || method.text == "resident") {
+        message += "; this project's trainer is set in \"poros\"";
+      } else if (const auto near = nearest(method.text, peer_methods()); !near.empty()) {
+        message += fmt::format("; did you mean \"{}\"?", near);
+      }
+      add(method.place, message);
+    }
+  }
+
+  Json read_dataset(const YamlNode& node) {
+    const SchemaSection& schema = schema_section("training.dataset");
+    const std::string shown = "training.dataset";
+    Json json = schema.defaults();
+    if (node.kind != YamlNode::Kind::map) {
+      json["source"] = read_value(*schema.find("source"), node, shown);
+      return json;
+    }
+    json = read_section(node, shown, shown);
+    const YamlNode* path = find_entry(node, "path");
+    const bool source = find_entry(node, "source") != nullptr;
+    if ((path != nullptr) == source) {
+      add(node.place, fmt::format("{}: {}; expected one of: source, path", shown,
+                                  source ? "both source and path are given"
+                                         : "neither source nor path is given"));
+    } else if (path != nullptr) {
+      // Named as a path, so that "texts/a.txt" can't be meant as a hub id.
+      const ScalarResult text = read_scalar(*path, KeyType::text, {});
+      std::string wrong = text.wrong;
+      if (wrong.empty()) {
+        wrong = form_complaint(TextForm::any, text.value.get<std::string>()).value_or("");
+      }
+      if (!wrong.empty()) {
+        add(path->place, fmt::format("{}.path: {}; expected a path", shown, wrong));
+      } else {
+        const auto value = text.value.get<std::string>();
+        json["source"] = is_local_path(value) ? value : "./" + value;
+      }
+    }
+    return json;
+  }
+
+  /// What single values can't show.
+  void check_together(const Json& json, const YamlNode& root) {
+    const Json& training = json["training"];
+    const auto integer = [&](const char* name) { return training[name].get<std::int64_t>(); };
+    if (integer("steps") <= integer("warmup_steps")) {
+      const YamlNode* mapping = find_entry(root, "training");
+      const bool given = mapping != nullptr && find_entry(*mapping, "steps") != nullptr;
+      add(place_of(root, "training", given ? "steps" : "warmup_steps"),
+          fmt::format("training.steps: {} is not more than warmup_steps ({}); expected steps that "
+                      "are timed after the warm-up",
+                      integer("steps"), integer("warmup_steps")));
+    }
+    if (integer("lr_warmup_steps") > integer("steps")) {
+      add(place_of(root, "training", "lr_warmup_steps"),
+          fmt::format("training.lr_warmup_steps: {} is more than steps ({}); expected at most that "
+                      "many",
+                      integer("lr_warmup_steps"), integer("steps")));
+    }
+    const double micro_batch =
+        static_cast<double>(integer("batch_size")) * static_cast<double>(integer("seq_len"));
+    const double step_tokens =
+        micro_batch * static_cast<double>(integer("gradient_accumulation_steps"));
+    if (step_tokens > 2147483647.0) {
+      add(place_of(root, "training", "batch_size"),
+          "training: batch_size x seq_len x gradient_accumulation_steps is over 2147483647 tokens "
+          "a "
+          "step; expected less");
+    }
+    const Json& rows = json["poros"]["sweep_rows"];
+    if (!rows.is_null() && rows.get<double>() < micro_batch) {
+      add(place_of(root, "poros", "sweep_rows"),
+          fmt::format("poros.sweep_rows: {} is less than one micro-batch (batch_size x seq_len = "
+                      "{:.0f} tokens); expected at least that many",
+                      rows.get<std::int64_t>(), micro_batch));
+    }
+  }
+
+  static void resolve_paths(BenchmarkSpec& spec, const std::filesystem::path& folder) {
+    const auto absolute = [&](const std::string& text) -> std::string {
+      if (!is_local_path(text)) return {};
+      return (std::filesystem::absolute(folder.empty() ? "." : folder) / text)
+          .lexically_normal()
+          .string();
+    };
+    for (ModelSpec& model : spec.models) {
+      model.path = absolute(model.model_id);
+      while (model.path.size() > 1 && model.path.ends_with('/')) model.path.pop_back();
+      if (model.display_name.empty()) {
+        const std::string& name = model.path.empty() ? model.model_id : model.path;
+        model.display_name = name.substr(name.rfind('/') + 1);
+        if (model.display_name.empty()) model.display_name = model.model_id;
+      }
+    }
+    spec.training.dataset.path = absolute(spec.training.dataset.source);
+  }
+
+  /// Two models that name the same checkpoint would make the same cells.
+  void refuse_duplicates(const BenchmarkSpec& spec, const YamlNode& root) {
+    for (std::size_t i = 0; i < spec.models.size(); ++i) {
+      for (std::size_t k = 0; k < i; ++k) {
+        const ModelSpec &a = spec.models[k], &b = spec.models[i];
+        const bool same_place = a.path.empty() ? a.model_id == b.model_id : a.path == b.path;
+        if (!same_place || a.revision != b.revision || a.weights != b.weights) continue;
+        add(find_entry(root, "models")->items[i].place,
+            fmt::format("models[{}] is the same model as models[{}] ({}); expected each once", i, k,
+                        b.model_id));
+        break;
+      }
+    }
+  }
+
+  std::string origin_;
+};
+
+}  // namespace
+
+BenchmarkSpec parse_spec(std::string_view text, const std::string& origin,
+                         const std::filesystem::path& folder) {
+  const YamlNode root = parse_yaml(text, origin);
+  return SpecReader(origin).read(root, folder);
+}
+
+BenchmarkSpec read_spec(const std::filesystem::path& file) {
+  const YamlLimits limits;
+  const std::string origin = file.string();
+  // One byte more than allowed, so that the reader itself says what is wrong with a large file.
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(file, error);
+  if (!error && bytes > limits.max_bytes) {
+    fail(Fault::input, "{}:1:1: the file has {} bytes; expected at most {}", origin, bytes,
+         limits.max_bytes);
+  }
+  return parse_spec(read_file(file, limits.max_bytes), origin, file.parent_path());
+}
+
+}  // namespace poros

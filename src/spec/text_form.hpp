@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forms that texts of a spec may have, and the nearest known word to a misspelt one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spec/schema.hpp"
+
+namespace poros {
+
+/// What is wrong with a text of that form, without the expectation, or nullopt.
+[[nodiscard]] std::optional<std::string> form_complaint(TextForm form, const std::string& text);
+
+/// Completes "expected ...".
+[[nodiscard]] std::string form_expectation(TextForm form);
+
+/// Whether a model or dataset is named by a path: it begins with "/", "./" or "../".
+[[nodiscard]] bool is_local_path(std::string_view text);
+
+/// For messages: control characters become '?', and what is longer than 60 bytes is cut.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// The candidate that differs from `word` by the fewest typing errors (insert, delete, replace,
+/// swap of neighbours), upper and lower case alike; empty when none is near (more than a third of
+/// it).
+[[nodiscard]] std::string nearest(std::string_view word,
+                                  const std::vector<std::string>& candidates);
+
+/// Byte offset of the first byte that does not continue valid UTF-8 (RFC 3629); npos: all is valid.
+[[nodiscard]] std::size_t find_invalid_utf8(std::string_view text);
+
+}  // namespace poros

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a training step: one allocation of exactly the bytes that the memory plan says, and
+// its buffers by name. Nothing else is allocated while a step runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kernels/device.hpp"
+#include "plan/memory_plan.hpp"
+
+namespace poros {
+
+/// An exact anonymous mapping of host memory, in huge pages where the system grants them (the
+/// framework's pinned allocator rounds up to twice the size). Zeroed.
+class HostSlab {
+ public:
+  HostSlab() = default;
+  /// @throws Error(Fault::environment) naming purpose and size when memory is short
+  HostSlab(std::uint64_t bytes, const std::string& purpose);
+  ~HostSlab();
+  HostSlab(HostSlab&& other) noexcept;
+  HostSlab& operator=(HostSlab&& other) noexcept;
+  HostSlab(const HostSlab&) = delete;
+  HostSlab& operator=(const HostSlab&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void reset();
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+/// Device memory of a plan. On the CPU "device" is a host slab of its own.
+class Arena {
+ public:
+  Arena(const MemoryPlan& plan, const Stream& stream);
+
+  /// Begin of a device buffer. @throws Error(Fault::run) when the plan has none of that name
+  [[nodiscard]] std::byte* at(const std::string& name) const;
+  /// The same, or null.
+  [[nodiscard]] std::byte* find(const std::string& name) const;
+  template <typename T>
+  [[nodiscard]] T* as(const std::string& name) const {
+    return reinterpret_cast<T*>(at(name));
+  }
+  template <typename T>
+  [[nodiscard]] T* find_as(const std::string& name) const {
+    return reinterpret_cast<T*>(find(name));
+  }
+  [[nodiscard]] std::uint64_t bytes_of(const std::string& name) const;
+  [[nodiscard]] std::uint64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  const MemoryPlan& plan_;
+  HostSlab memory_;
+};
+
+/// Plain moves on the stream's device; queued in order with its kernels.
+void copy_bytes(const Stream& stream, void* to, const void* from, std::uint64_t bytes);
+void fill_bytes(const Stream& stream, void* to, std::uint8_t value, std::uint64_t bytes);
+
+}  // namespace poros

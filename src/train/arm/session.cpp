@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/arm/session.hpp"
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "model/open_base.hpp"
+
+namespace poros {
+namespace {
+
+std::unique_ptr<BaseStore> open_input_base(const SessionInput& input,
+                                           const std::function<void(const char*)>& on_phase) {
+  BaseRequest request;
+  request.model = input.model_dir;
+  request.precision = input.cell.precision;
+  request.synthetic = input.cell.model.weights == "synthetic";
+  request.seed = static_cast<std::uint64_t>(input.cell.training.seed);
+  request.cache = input.cache_dir;
+  request.threads = static_cast<int>(input.threads);
+  bool building = false;
+  auto base = open_base(request, [&](std::int64_t, std::int64_t) {
+    if (!building) on_phase("quantise");
+    building = true;
+  });
+  if (building) on_phase("load");
+  return base;
+}
+
+/// The adapter file decides what is trained; the spec says what it should be.
+void check_places(const Adapter& adapter, const Architecture& architecture, const LoraSpec& lora,
+                  const std::filesystem::path& folder) {
+  const std::vector<LoraPlace> wanted = lora_places(architecture, lora);
+  bool same = wanted.size() == adapter.places.size();
+  for (std::size_t i = 0; same && i < wanted.size(); ++i) {
+    const LoraPlace &a = wanted[i], &b = adapter.places[i];
+    same = a.peft_name == b.peft_name && a.rank == b.rank && a.scale == b.scale;
+  }
+  if (!same) {
+    fail(Fault::input, "{}: its places, ranks or scales are not those of the cell's lora settings",
+         folder.string());
+  }
+}
+
+}  // namespace
+
+std::string Session::asked_for() const {
+  if (memory.arena_bytes == 0) return {};
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
+  return fmt::format("the plan asks for {:.1f} MiB of device memory and {:.1f} MiB of host memory",
+                     mib(memory.arena_bytes), mib(memory.host_bytes + memory.pinned_bytes));
+}
+
+void open_session(const SessionInput& input, const std::function<void(const char*)>& on_phase,
+                  Session& session) {
+  if (input.threads < 1 || input.threads > std::numeric_limits<int>::max()) {
+    fail(Fault::input, "threads {} must be at least 1", input.threads);
+  }
+  const DeviceModel device = cpu_device_model(static_cast<int>(input.threads));
+  prepare_cpu_math(device);
+  session.base = open_input_base(input, on_phase);
+  const Architecture& architecture = session.base->architecture();
+  if (!input.adapter_dir.empty()) {
+    session.adapter = read_adapter(input.adapter_dir, architecture);
+    if (input.check_adapter) {
+      check_places(session.adapter, architecture, input.cell.lora, input.adapter_dir);
+    }
+  }
+  const CellSpec& cell = input.cell;
+  session.numerical =
+      make_numerical_plan(architecture, cell.training, cell.lora, cell.poros, device);
+  session.memory = make_memory_plan(*session.base, session.numerical, session.adapter.places,
+                                    residency_settings(cell.method, cell.poros));
+  session.executor =
+      std::make_unique<Executor>(*session.base, session.numerical, session.memory, session.adapter,
+                                 Stream{DeviceKind::cpu, nullptr, device.threads});
+}
+
+}  // namespace poros

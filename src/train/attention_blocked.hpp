@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by tiles of query rows, memory linear in the sequence: scores of a tile, masked softmax
+// (documents, causal, window, soft-cap), values. The backward makes the probabilities again.
+// Grouped key/value heads; softmax and sums in fp32.
+#pragma once
+
+#include "model/architecture.hpp"
+#include "train/linear_group.hpp"
+#include "train/workspace.hpp"
+
+namespace poros {
+
+/// q, k, v side by side in one buffer: [rows, (heads + 2 kv_heads) * head_dim].
+struct AttentionCall {
+  const AttentionShape* shape = nullptr;
+  const SweepTokens* sweep = nullptr;
+  const void* qkv = nullptr;
+};
+
+/// @param output [rows, heads * head_dim]; padding rows become 0
+void attention_blocked_forward(const StepContext& context, const AttentionCall& call, void* output);
+
+/// @param output_gradient [rows, heads * head_dim]
+/// @param qkv_gradient    shaped as qkv
+void attention_blocked_backward(const StepContext& context, const AttentionCall& call,
+                                const void* output_gradient, void* qkv_gradient);
+
+}  // namespace poros

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of an Executor. Internal to src/train.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "train/arena.hpp"
+#include "train/executor.hpp"
+#include "train/layer.hpp"
+#include "train/layer_inputs.hpp"
+#include "train/loss_head.hpp"
+#include "train/residency.hpp"
+#include "train/sweep.hpp"
+
+namespace poros {
+
+/// Members are made in this order: later ones hold references to earlier ones.
+struct Executor::Impl {
+  Impl(const BaseStore& base_store, const NumericalPlan& numerical_plan,
+       const MemoryPlan& memory_plan, const Adapter& first_adapter, const Stream& on,
+       const ExecutorDebug& debug_settings);
+
+  void fill_rotary_tables();
+  void fill_adapter(const Adapter& adapter);
+  void make_views();
+  StepContext make_context();
+
+  /// Copies a sweep's arrays into the arena and gathers its embeddings.
+  void upload(const SweepLayout& sweep);
+  /// All layers, from the embeddings to residual_output. `keep`: their inputs wait for a backward.
+  void forward(bool keep);
+  /// All layers, from residual_gradient down.
+  void backward();
+  /// Adapters in compute dtype, from the master weights.
+  void refresh_compute_adapter();
+
+  const BaseStore& base;
+  const Architecture& architecture;
+  NumericalPlan plan;
+  MemoryPlan memory;
+  ExecutorDebug debug;
+  Stream stream;
+  Json adapter_config;
+  std::vector<LoraPlace> places;
+  std::vector<ParameterView> views;
+
+  Arena arena;
+  Workspace work;
+  std::unique_ptr<GemmEngine> gemm;
+  StepContext context;
+  EndTensor embedding;
+  std::vector<LayerWeights> layers;
+  LayerInputs inputs;
+  LossHead head;
+  SweepTokens tokens;
+  LayerRunner runner;
+  std::unique_ptr<Residency> residency;
+  std::byte *residual_output, *residual_gradient;
+  std::int32_t* ids;
+  HeadTargets targets;
+
+  std::int64_t supervised = 0;  // of the last step
+  double load_s = 0;
+};
+
+}  // namespace poros

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "kernels/philox.hpp"
+#include "kernels/rotary.hpp"
+#include "plan/step_buffers.hpp"
+#include "train/executor_impl.hpp"
+
+namespace poros {
+namespace {
+
+Stream with_threads(Stream stream, const NumericalPlan& plan) {
+  stream.threads = plan.device.threads;
+  return stream;
+}
+
+/// The dropout counter has room for so many.
+void check_dropout_limits(const NumericalPlan& plan) {
+  if (plan.dropout == 0) return;
+  if (plan.micro_batches > kMaxMicroBatches || plan.layers > kMaxDropoutLayers) {
+    fail(Fault::input,
+         "lora.dropout: masks are keyed for at most {} micro-batches and {} layers; here are {} "
+         "and {}",
+         kMaxMicroBatches, kMaxDropoutLayers, plan.micro_batches, plan.layers);
+  }
+}
+
+}  // namespace
+
+Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical_plan,
+                     const MemoryPlan& memory_plan, const Adapter& first_adapter, const Stream& on,
+                     const ExecutorDebug& debug_settings)
+    : base(base_store),
+      architecture(base_store.architecture()),
+      plan(numerical_plan),
+      memory(memory_plan),
+      debug(debug_settings),
+      stream(with_threads(on, numerical_plan)),
+      adapter_config(first_adapter.config),
+      places(first_adapter.places),
+      arena(memory, stream),
+      work(arena, architecture.rope_tables.size()),
+      gemm(make_cpu_gemm(
+          stream, arena.find_as<float>("gemm.workspace"),
+          arena.find("gemm.workspace") != nullptr ? arena.bytes_of("gemm.workspace") : 0)),
+      context(make_context()),
+      embedding(base.embedding()),
+      layers(describe_layers(
+          base, places, memory,
+          {arena.find(plan.compute == ComputeType::bf16 ? "adapter.compute" : "adapter.master"),
+           arena.find_as<float>("adapter.gradient")},
+          context.dtype)),
+      inputs(memory, arena, stream,
+             static_cast<std::uint64_t>(plan.row_capacity() * architecture.hidden) *
+                 bytes_of(context.dtype)),
+      head(context, base, arena),
+      runner(context, architecture, tokens),
+      residual_output(arena.at("residual.output")),
+      residual_gradient(arena.at("residual.gradient")),
+      ids(arena.as<std::int32_t>("sweep.ids")),
+      targets{arena.as<std::int32_t>("sweep.targets"), arena.as<std::int32_t>("sweep.target_ids")} {
+  const double begin = monotonic_s();
+  check_dropout_limits(plan);
+  tokens.documents = arena.as<std::int32_t>("sweep.documents");
+  tokens.micro_batch = arena.as<std::int32_t>("sweep.micro_batch");
+  tokens.row_index = arena.as<std::int32_t>("sweep.row_index");
+  for (std::size_t table = 0; table < architecture.rope_tables.size(); ++table) {
+    tokens.positions.push_back(arena.as<std::int32_t>("sweep.positions." + std::to_string(table)));
+  }
+  fill_rotary_tables();
+  fill_adapter(first_adapter);
+  make_views();
+  residency = make_residency(base, memory, arena, debug);
+  load_s = monotonic_s() - begin;
+}
+
+StepContext Executor::Impl::make_context() {
+  StepContext made;
+  made.stream = stream;
+  made.gemm = gemm.get();
+  made.plan = &plan;
+  made.work = &work;
+  made.dtype = dtype_of(plan.compute);
+  return made;
+}
+
+void Executor::Impl::fill_rotary_tables() {
+  for (std::size_t index = 0; index < architecture.rope_tables.size(); ++index) {
+    const RopeTable& table = architecture.rope_tables[index];
+    const std::int64_t rows = rotary_table_rows(plan, table);
+    const std::size_t half = table.inv_freq.size();
+    const std::size_t short_size = static_cast<std::size_t>(plan.seq_len) * half;
+    std::vector<float> cosine(static_cast<std::size_t>(rows) * half), sine(cosine.size());
+    build_rotary_table(table.inv_freq, table.attention_factor, plan.seq_len, cosine.data(),
+                       sine.data());
+    if (rows > plan.seq_len) {
+      build_rotary_table(table.inv_freq_long, table.attention_factor, plan.seq_len,
+                         cosine.data() + short_size, sine.data() + short_size);
+    }
+    const std::string suffix = std::to_string(index);
+    copy_bytes(stream, arena.at("rotary.cos." + suffix), cosine.data(), cosine.size() * 4);
+    copy_bytes(stream, arena.at("rotary.sin." + suffix), sine.data(), sine.size() * 4);
+    work.rotary[index].rows = rows;
+  }
+}
+
+void Executor::Impl::fill_adapter(const Adapter& adapter) {
+  // A fresh mapping is zero: gradients, moments and the padding between tensors need no clearing.
+  if (places.size() != memory.adapters.size() || places.size() != adapter.weights.size()) {
+    fail(Fault::run, "the adapter has {} places and {} weights, the memory plan {}", places.size(),
+         adapter.weights.size(), memory.adapters.size());
+  }
+  float* master = arena.find_as<float>("adapter.master");
+  for (std::size_t index = 0; index < places.size(); ++index) {
+    const LoraPlace& place = places[index];
+    const LoraWeights& weights = adapter.weights[index];
+    const AdapterSlice& slice = memory.adapters[index];
+    if (weights.a.size() != static_cast<std::size_t>(place.rank * place.in) ||
+        weights.b.size() != static_cast<std::size_t>(place.rank * place.out)) {
+      fail(Fault::run, "{}: the adapter's weights have not the size of their place",
+           place.peft_name);
+    }
+    copy_bytes(stream, master + slice.a_offset, weights.a.data(), weights.a.size() * sizeof(float));
+    copy_bytes(stream, master + slice.b_offset, weights.b.data(), weights.b.size() * sizeof(float));
+  }
+}
+
+void Executor::Impl::make_views() {
+  for (std::size_t index = 0; index < places.size(); ++index) {
+    const LoraPlace& place = places[index];
+    const AdapterSlice& slice = memory.adapters[index];
+    views.push_back({place.peft_name + ".lora_A.weight", place.rank, place.in, slice.a_offset});
+    views.push_back({place.peft_name + ".lora_B.weight", place.out, place.rank, slice.b_offset});
+  }
+}
+
+}  // namespace poros

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// One decoder layer, forward and backward by hand. The forward keeps nothing but the layer's input;
+// the backward makes the rest again (down_proj's output only where a norm stands behind it).
+//   n1 = norm(x)            qkv = W_qkv n1     a = attention(rotary(qk_norm(q, k)), v)
+//   m  = x + post(W_o a)    n2 = norm(m)       out = m + post(W_down act(W_gate_up n2))
+// The residual stream is in compute dtype and each norm reads the rounded value.
+#pragma once
+
+#include "model/architecture.hpp"
+#include "train/layer_weights.hpp"
+#include "train/linear_group.hpp"
+#include "train/moe_layer.hpp"
+#include "train/workspace.hpp"
+
+namespace poros {
+
+class LayerRunner {
+ public:
+  LayerRunner(const StepContext& context, const Architecture& architecture,
+              const SweepTokens& sweep)
+      : context_(context), architecture_(architecture), sweep_(sweep) {}
+
+  /// @param slab   the layer's bytes
+  /// @param input  [rows, hidden], not changed
+  /// @param output [rows, hidden]
+  void forward(const LayerWeights& layer, const std::byte* slab, const void* input, void* output);
+
+  /// @param gradient in: of the layer's output; out: of its input (left undefined with
+  ///                 wants_input_gradient false: below the first layer nothing learns)
+  void backward(const LayerWeights& layer, const std::byte* slab, const void* input, void* gradient,
+                bool wants_input_gradient);
+
+ private:
+  /// n1, qkv, attention, the middle of the residual stream, n2.
+  void forward_attention(const LayerWeights& layer, const std::byte* slab, const void* input);
+  /// The MLP up to its activation, or with `with_down` to its output in branch_output().
+  void forward_mlp(const LayerWeights& layer, const std::byte* slab, bool with_down);
+  /// In: gradient of the layer's output. Out: gradient of the middle.
+  void backward_mlp(const LayerWeights& layer, const std::byte* slab, void* gradient);
+  /// In: gradient of the middle. Out: gradient of the layer's input.
+  void backward_attention(const LayerWeights& layer, const std::byte* slab, const void* input,
+                          void* gradient, bool wants_input_gradient);
+
+  [[nodiscard]] MoeCall moe_call(const LayerWeights& layer, const std::byte* slab,
+                                 void* output) const;
+  [[nodiscard]] std::int64_t hidden() const { return architecture_.hidden; }
+  [[nodiscard]] void* mlp_branch() const;
+  void rotate(const LayerWeights& layer, void* qkv, bool backward);
+  void norm(const TensorPlace& weight, const std::byte* slab, const void* x, const void* residual,
+            void* residual_out, void* y, float* rstd);
+  void norm_backward(const TensorPlace& weight, const std::byte* slab, const void* dy,
+                     const void* r, const float* rstd, const void* residual_gradient, void* dx);
+  LinearGroupCall group_call(const LinearGroup& group, const std::byte* slab, void* x,
+                             std::int64_t x_stride);
+  /// Writes xd of an adapted site to work->dropped where dropout is on.
+  void drop_input(const LayerWeights& layer, LinearGroupCall& call);
+  InputGradient input_gradient(const LayerWeights& layer, const LinearGroup& group, void* dx);
+
+  const StepContext& context_;
+  const Architecture& architecture_;
+  const SweepTokens& sweep_;
+};
+
+}  // namespace poros

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gated_activation.hpp"
+#include "train/attention_blocked.hpp"
+#include "train/layer.hpp"
+#include "train/linear_group.hpp"
+
+namespace poros {
+
+void LayerRunner::norm_backward(const TensorPlace& weight, const std::byte* slab, const void* dy,
+                                const void* r, const float* rstd, const void* residual_gradient,
+                                void* dx) {
+  rms_norm_backward(
+      context_.stream,
+      {.dy = dy,
+       .r = r,
+       .weight = slab + weight.offset,
+       .rstd = rstd,
+       .residual_gradient = residual_gradient,
+       .dx = dx,
+       .rows = sweep_.rows,
+       .cols = hidden(),
+       .dtype = context_.dtype,
+       .weight_dtype = storage_dtype(weight),
+       .weight_kind = architecture_.norm_plus_one ? NormWeight::plus_one : NormWeight::plain});
+}
+
+InputGradient LayerRunner::input_gradient(const LayerWeights& layer, const LinearGroup& group,
+                                          void* dx) {
+  InputGradient gradient;
+  gradient.dx = {dx, group.in};
+  gradient.low_rank_gradient = context_.work->low_rank_gradient;
+  if (context_.dropout > 0 && group.lora.rank > 0) {
+    gradient.dropped_gradient = context_.work->dropped_gradient;
+    gradient.mask = site_mask(context_, sweep_, layer.index, group.site, group.in);
+  }
+  return gradient;
+}
+
+void LayerRunner::backward_mlp(const LayerWeights& layer, const std::byte* slab, void* gradient) {
+  Workspace& work = *context_.work;
+  void* branch_gradient = gradient;
+  if (layer.post_mlp_norm != nullptr) {
+    branch_gradient = work.branch_gradient;
+    norm_backward(*layer.post_mlp_norm, slab, gradient, work.branch_mlp, work.post_mlp_rstd,
+                  nullptr, branch_gradient);
+  }
+  if (!layer.experts.empty()) {
+    moe_backward(context_, moe_call(layer, slab, branch_gradient), work.norm_gradient);
+  } else {
+    const std::int64_t inner = layer.shape->mlp.intermediate;
+    LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated, inner);
+    down.y[0] = {branch_gradient, hidden()};
+    drop_input(layer, down);
+    linear_group_backward(context_, down,
+                          input_gradient(layer, layer.mlp_down, work.activated_gradient));
+
+    void* up = advance(work.gate_up, context_.dtype, inner);
+    gated_activation_backward(context_.stream, {.dy = work.activated_gradient,
+                                                .gate = work.gate_up,
+                                                .up = up,
+                                                .dgate = work.gate_up,
+                                                .dup = up,
+                                                .rows = sweep_.rows,
+                                                .cols = inner,
+                                                .gate_stride = 2 * inner,
+                                                .up_stride = 2 * inner,
+                                                .dtype = context_.dtype,
+                                                .function = gate_function(layer.shape->mlp)});
+
+    LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp, hidden());
+    in.y[0] = {work.gate_up, 2 * inner};
+    in.y[1] = {up, 2 * inner};
+    drop_input(layer, in);
+    linear_group_backward(context_, in, input_gradient(layer, layer.mlp_in, work.norm_gradient));
+  }
+  norm_backward(*layer.mlp_norm, slab, work.norm_gradient, work.middle, work.norm_mlp_rstd,
+                gradient, gradient);
+}
+
+void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte* slab,
+                                     const void* input, void* gradient, bool wants_input_gradient) {
+  Workspace& work = *context_.work;
+  const AttentionShape& shape = layer.shape->attention;
+  const std::int64_t query = shape.heads * shape.head_dim, key = shape.kv_heads * shape.head_dim;
+  const std::int64_t stride = query + 2 * key;
+  void* branch_gradient = gradient;
+  if (layer.post_attention_norm != nullptr) {
+    branch_gradient = work.branch_gradient;
+    norm_backward(*layer.post_attention_norm, slab, gradient, work.branch, work.post_attention_rstd,
+                  nullptr, branch_gradient);
+  }
+  LinearGroupCall out = group_call(layer.attention_out, slab, work.attention, query);
+  out.y[0] = {branch_gradient, hidden()};
+  drop_input(layer, out);
+  linear_group_backward(context_, out,
+                        input_gradient(layer, layer.attention_out, work.attention_gradient));
+
+  attention_blocked_backward(context_, {&shape, &sweep_, work.qkv}, work.attention_gradient,
+                             work.qkv_gradient);
+  rotate(layer, work.qkv_gradient, true);
+  if (shape.qk_norm) {
+    const auto differentiate = [&](const TensorPlace& weight, std::int64_t column,
+                                   std::int64_t heads, const float* rstd) {
+      void* at = advance(work.qkv_gradient, context_.dtype, column);
+      rms_norm_backward(
+          context_.stream,
+          {.dy = at,
+           .r = advance(work.qk_raw, context_.dtype, column),
+           .weight = slab + weight.offset,
+           .rstd = rstd,
+           .dx = at,
+           .rows = sweep_.rows,
+           .cols = shape.head_dim,
+           .groups = heads,
+           .dy_stride = stride,
+           .r_stride = query + key,
+           .dx_stride = stride,
+           .dtype = context_.dtype,
+           .weight_dtype = storage_dtype(weight),
+           .weight_kind = architecture_.norm_plus_one ? NormWeight::plus_one : NormWeight::plain});
+    };
+    differentiate(*layer.q_norm, 0, shape.heads, work.q_rstd);
+    differentiate(*layer.k_norm, query, shape.kv_heads, work.k_rstd);
+  }
+
+  LinearGroupCall in = group_call(layer.attention_in, slab, work.norm_attention, hidden());
+  const auto gradient_at = [&](std::int64_t column) {
+    return Matrix{advance(work.qkv_gradient, context_.dtype, column), stride};
+  };
+  in.y = {gradient_at(0), gradient_at(query), gradient_at(query + key)};
+  drop_input(layer, in);
+  linear_group_backward(context_, in,
+                        input_gradient(layer, layer.attention_in,
+                                       wants_input_gradient ? work.norm_gradient : nullptr));
+  if (!wants_input_gradient) return;
+  norm_backward(*layer.attention_norm, slab, work.norm_gradient, input, work.norm_attention_rstd,
+                gradient, gradient);
+}
+
+void LayerRunner::backward(const LayerWeights& layer, const std::byte* slab, const void* input,
+                           void* gradient, bool wants_input_gradient) {
+  Workspace& work = *context_.work;
+  forward_attention(layer, slab, input);
+  const bool post_norm = layer.post_mlp_norm != nullptr;
+  forward_mlp(layer, slab, post_norm);
+  if (post_norm) {
+    norm(*layer.post_mlp_norm, slab, work.branch_mlp, nullptr, nullptr, work.norm_gradient,
+         work.post_mlp_rstd);
+  }
+  backward_mlp(layer, slab, gradient);
+  backward_attention(layer, slab, input, gradient, wants_input_gradient);
+}
+
+}  // namespace poros

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/workspace.hpp"
+
+#include <string>
+
+namespace poros {
+
+Workspace::Workspace(const Arena& arena, std::size_t rotary_tables) {
+  const auto f32 = [&](const char* name) { return arena.find_as<float>(name); };
+  const auto i32 = [&](const char* name) { return arena.find_as<std::int32_t>(name); };
+  weight = arena.find("layer.weight");
+  norm_attention = arena.find("layer.norm_attention");
+  norm_mlp = arena.find("layer.norm_mlp");
+  norm_gradient = arena.find("layer.norm_gradient");
+  middle = arena.find("layer.middle");
+  branch = arena.find("layer.branch");
+  branch_mlp = arena.find("layer.branch_mlp");
+  branch_gradient = arena.find("layer.branch_gradient");
+  norm_attention_rstd = f32("layer.norm_attention_rstd");
+  norm_mlp_rstd = f32("layer.norm_mlp_rstd");
+  post_attention_rstd = f32("layer.post_attention_rstd");
+  post_mlp_rstd = f32("layer.post_mlp_rstd");
+  qkv = arena.find("layer.qkv");
+  qkv_gradient = arena.find("layer.qkv_gradient");
+  qk_raw = arena.find("layer.qk_raw");
+  q_rstd = f32("layer.q_rstd");
+  k_rstd = f32("layer.k_rstd");
+  attention = arena.find("layer.attention");
+  attention_gradient = arena.find("layer.attention_gradient");
+  scores = f32("attention.scores");
+  score_gradients = f32("attention.score_gradients");
+  logsumexp = f32("attention.logsumexp");
+  scores_rounded = arena.find("attention.scores_rounded");
+  key_value_gradient = f32("attention.key_value_gradient");
+  gate_up = arena.find("layer.gate_up");
+  activated = arena.find("layer.activated");
+  activated_gradient = arena.find("layer.activated_gradient");
+  for (int site = 0; site < 4; ++site) {
+    low_rank[site] = arena.find("lora.low_rank." + std::to_string(site));
+  }
+  low_rank_gradient = arena.find("lora.low_rank_gradient");
+  dropped = arena.find("lora.dropped");
+  dropped_gradient = arena.find("lora.dropped_gradient");
+
+  moe.logits = arena.find("moe.logits");
+  moe.probabilities = f32("moe.probabilities");
+  moe.weights = f32("moe.weights");
+  moe.weight_gradients = f32("moe.weight_gradients");
+  moe.expert = i32("moe.expert");
+  moe.offsets = i32("moe.offsets");
+  moe.slot = i32("moe.slot");
+  moe.token = i32("moe.token");
+  moe.position = i32("moe.position");
+  moe.micro_batch = i32("moe.micro_batch");
+  moe.row_index = i32("moe.row_index");
+  moe.input = arena.find("moe.input");
+  moe.output = arena.find("moe.output");
+  moe.input_gradient = arena.find("moe.input_gradient");
+  moe.dropped_input = arena.find("moe.dropped_input");
+  moe.low_rank_in = arena.find("moe.low_rank_in");
+  moe.low_rank_down = arena.find("moe.low_rank_down");
+  moe.low_rank_gradient = arena.find("moe.low_rank_gradient");
+
+  for (std::size_t table = 0; table < rotary_tables; ++table) {
+    rotary.push_back({arena.as<float>("rotary.cos." + std::to_string(table)),
+                      arena.as<float>("rotary.sin." + std::to_string(table)), 0});
+  }
+}
+
+}  // namespace poros

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed pointers to the buffers of a step (plan/step_buffers.cpp names and sizes them), and the
+// small context that every part of the executor shares.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/device.hpp"
+#include "kernels/dtype.hpp"
+#include "plan/numerical_plan.hpp"
+#include "train/arena.hpp"
+#include "train/gemm.hpp"
+
+namespace poros {
+
+[[nodiscard]] constexpr DType dtype_of(ComputeType type) {
+  return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
+}
+
+/// What a sweep's kernels need to know of its tokens; device pointers, [rows] each.
+struct SweepTokens {
+  std::int64_t tokens = 0, rows = 0;
+  const std::int32_t* documents = nullptr;
+  const std::int32_t* micro_batch = nullptr;
+  const std::int32_t* row_index = nullptr;
+  std::vector<const std::int32_t*> positions;     // one a rotary table
+  std::vector<std::int32_t> host_document_begin;  // host copies that tiling needs
+  std::vector<std::int32_t> host_micro_batch, host_row_index;
+};
+
+struct RotaryTable {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  std::int64_t rows = 0;
+};
+
+/// Null where the plan has no such buffer. Shapes with T = row capacity, H = hidden, S = T *
+/// experts_per_token for mixtures of experts, else T.
+struct Workspace {
+  Workspace(const Arena& arena, std::size_t rotary_tables);
+
+  void* weight;                                                       // the dequantised operand
+  void *norm_attention, *norm_mlp, *norm_gradient, *middle, *branch;  // [T, H]
+  void *branch_mlp, *branch_gradient;                                 // [T, H], with post norms
+  float *norm_attention_rstd, *norm_mlp_rstd, *post_attention_rstd, *post_mlp_rstd;  // [T]
+  void *qkv, *qkv_gradient;                     // [T, query + 2 key]
+  void* qk_raw;                                 // [T, query + key], before q/k norm
+  float *q_rstd, *k_rstd;                       // [T, heads], [T, kv heads]
+  void *attention, *attention_gradient;         // [T, query]
+  float *scores, *score_gradients, *logsumexp;  // one tile
+  void* scores_rounded;
+  float* key_value_gradient;                       // [T, 2 key] with bf16
+  void *gate_up, *activated, *activated_gradient;  // [S, 2I], [S, I], [S, I]
+  void* low_rank[4];                               // [T, ranks of the site]
+  void* low_rank_gradient;
+  void *dropped, *dropped_gradient;
+  std::vector<RotaryTable> rotary;
+
+  struct Moe {
+    void* logits;
+    float *probabilities, *weights, *weight_gradients;
+    std::int32_t *expert, *offsets, *slot, *token, *position, *micro_batch, *row_index;
+    void *input, *output, *input_gradient, *dropped_input;
+    void *low_rank_in, *low_rank_down, *low_rank_gradient;
+  } moe;
+};
+
+/// Shared by all parts of the executor. `dropout` is 0 in evaluation.
+struct StepContext {
+  Stream stream;
+  GemmEngine* gemm = nullptr;
+  const NumericalPlan* plan = nullptr;
+  Workspace* work = nullptr;
+  DType dtype = DType::f32;
+  float dropout = 0;
+  std::int64_t step = 0;
+};
+
+/// Pointer `elements` further on in a buffer of `dtype`.
+[[nodiscard]] inline void* advance(void* data, DType dtype, std::int64_t elements) {
+  return static_cast<std::byte*>(data) + static_cast<std::int64_t>(bytes_of(dtype)) * elements;
+}
+[[nodiscard]] inline const void* advance(const void* data, DType dtype, std::int64_t elements) {
+  return static_cast<const std::byte*>(data) +
+         static_cast<std::int64_t>(bytes_of(dtype)) * elements;
+}
+
+}  // namespace poros

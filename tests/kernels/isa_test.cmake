@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs PRODUCT and each of VARIANTS; all that the CPU can run must print the same hashes.
+execute_process(COMMAND ${PRODUCT} OUTPUT_VARIABLE expected RESULT_VARIABLE code)
+string(REGEX MATCHALL "\n" lines "${expected}")
+list(LENGTH lines count)
+if(NOT code EQUAL 0 OR count LESS 100)
+  message(FATAL_ERROR "${PRODUCT} ended with ${code} after ${count} lines")
+endif()
+foreach(variant IN LISTS VARIANTS)
+  execute_process(COMMAND ${variant} OUTPUT_VARIABLE actual RESULT_VARIABLE code)
+  if(code EQUAL 3)
+    message("${variant}: this CPU lacks the instruction set, left out")
+  elseif(NOT code EQUAL 0 OR NOT actual STREQUAL expected)
+    message(FATAL_ERROR "${variant} (exit ${code}) has other bits than ${PRODUCT}")
+  else()
+    message("${variant}: ${count} outputs with equal bits")
+  endif()
+endforeach()
