@@ -10,8 +10,8 @@ namespace poros {
 /// For HTML text and for attribute values in double quotes.
 [[nodiscard]] std::string html_text(std::string_view text);
 
-/// A relative link to a file of the campaign: every byte that could end the attribute, name a scheme
-/// or leave the page's folder upwards is percent-encoded; an absolute path loses its root.
+/// A relative link to a file of the campaign: every byte that could end the attribute, name a
+/// scheme or leave the page's folder upwards is percent-encoded; an absolute path loses its root.
 [[nodiscard]] std::string relative_url(std::string_view path);
 
 /// For a Markdown table cell or line: markup characters are escaped, line ends become spaces.

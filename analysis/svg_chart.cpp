@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "analysis/svg_chart.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+
+#include <fmt/format.h>
 
 #include "analysis/escape.hpp"
 #include "analysis/format.hpp"
@@ -51,9 +51,9 @@ std::string frame(const Axis& x, const Axis& y, const std::string& x_label,
                   const std::string& y_label) {
   std::string svg;
   for (const double tick : y.ticks) {
-    svg += fmt::format("<path class=grid d=\"M{} {:.1f}H{}\"/><text x={} y={:.1f} class=ty>{}</text>",
-                       kLeft, y.at(tick), kWidth - kRight, kLeft - 7, y.at(tick) + 4,
-                       tick_text(tick, y.ticks));
+    svg += fmt::format(
+        "<path class=grid d=\"M{} {:.1f}H{}\"/><text x={} y={:.1f} class=ty>{}</text>", kLeft,
+        y.at(tick), kWidth - kRight, kLeft - 7, y.at(tick) + 4, tick_text(tick, y.ticks));
   }
   for (const double tick : x.ticks) {
     svg += fmt::format("<text x={:.1f} y={} class=tx>{}</text>", x.at(tick), kHeight - kBottom + 17,
@@ -85,8 +85,8 @@ std::string polyline(const Line& line, const Axis& x, const Axis& y, std::size_t
   const std::size_t stride = std::max<std::size_t>(1, (n + max_points - 1) / max_points);
   std::string points;
   for (std::size_t i = 0; i < n; i += stride) {
-    points += coordinate(x.at(static_cast<double>(i + 1))) + ',' + coordinate(y.at(line.values[i])) +
-              ' ';
+    points +=
+        coordinate(x.at(static_cast<double>(i + 1))) + ',' + coordinate(y.at(line.values[i])) + ' ';
     if (i + stride >= n && i + 1 < n) i = n - 1 - stride;  // the last step too
   }
   if (!points.empty()) points.pop_back();
@@ -141,8 +141,8 @@ std::string line_chart(const LineChart& chart) {
   }
   if (steps == 0) return "";
   if (chart.from_zero) low = std::min(low, 0.0);
-  const Axis x = make_axis(1, static_cast<double>(std::max<std::size_t>(2, steps)), kLeft,
-                           kWidth - kRight, 5);
+  const Axis x =
+      make_axis(1, static_cast<double>(std::max<std::size_t>(2, steps)), kLeft, kWidth - kRight, 5);
   const Axis y = make_axis(low, high, kHeight - kBottom, kTop, 4);
   std::string svg = begin_svg(chart.title);
   if (chart.shaded_steps > 0 && chart.shaded_steps < static_cast<std::int64_t>(steps)) {

@@ -20,9 +20,9 @@ struct Line {
 struct LineChart {
   std::string title, y_label;
   std::vector<Line> lines;
-  bool from_zero = false;           // the y axis begins at 0
-  std::int64_t shaded_steps = 0;    // warm-up steps, shaded
-  std::size_t max_points = 240;     // of a line; of more steps every k-th is drawn, and the last
+  bool from_zero = false;         // the y axis begins at 0
+  std::int64_t shaded_steps = 0;  // warm-up steps, shaded
+  std::size_t max_points = 240;   // of a line; of more steps every k-th is drawn, and the last
 };
 
 /// Empty where no line has a value.

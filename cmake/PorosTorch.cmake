@@ -31,3 +31,13 @@ list(APPEND POROS_TORCH_LIB_DIRS ${_torch_nvidia_libs})
 if(POROS_HAVE_CUDA)
   list(APPEND POROS_TORCH_LIB_DIRS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/lib64)
 endif()
+
+# Its CUDA part. torch_cuda registers its kernels when it is loaded, so it must stay NEEDED though no
+# symbol of it may be used.
+if(POROS_HAVE_CUDA)
+  add_library(poros_torch_cuda INTERFACE)
+  add_library(poros::torch_cuda ALIAS poros_torch_cuda)
+  target_link_libraries(poros_torch_cuda INTERFACE poros_torch c10_cuda)
+  target_link_options(poros_torch_cuda INTERFACE
+                      "SHELL:-Wl,--push-state,--no-as-needed -ltorch_cuda -ltorch -Wl,--pop-state")
+endif()

@@ -24,11 +24,10 @@ struct Shared {
   float map8[256];
 };
 
-__device__ __forceinline__ float absmax_of(const Nf4View& tensor, const Shared& shared,
-                                           std::int64_t block) {
-  if (tensor.absmax != nullptr) return tensor.absmax[block];
-  const float nested = tensor.nested_absmax[block / kNf4NestedBlock];
-  return __fadd_rn(__fmul_rn(shared.map8[tensor.q[block]], nested), tensor.offset);
+/// A block's absmax from its 8-bit code: two separate roundings.
+__device__ __forceinline__ float decoded(const Shared& shared, unsigned q, float nested,
+                                         float offset) {
+  return __fadd_rn(__fmul_rn(shared.map8[q], nested), offset);
 }
 
 /// Code i of a word: codes follow in memory order, the high nibble of each byte first.
@@ -52,48 +51,77 @@ __device__ __forceinline__ void store_group(Bf* to, const float (&value)[kGroup]
   *reinterpret_cast<Pack<__nv_bfloat162, kGroup / 2>*>(to) = pack;
 }
 
-template <typename T>
+/// Decodes the tile of kThreads*kWords groups that begins at `base`. Guarded: the last tile, where
+/// groups may be missing. All loads go out before the first is used.
+template <typename T, bool nested, bool guarded>
+__device__ __forceinline__ void decode_tile(const Nf4View& tensor, const Shared& shared, T* out,
+                                            std::int64_t base, std::int64_t groups) {
+  constexpr int kGroupsOfBlock = kNf4Block / kGroup;
+  static_assert(kGroupsOfBlock * kNf4NestedBlock % (kThreads * kWords) == 0);  // one nested absmax
+  const auto* words = reinterpret_cast<const std::uint32_t*>(tensor.codes);
+  std::uint32_t word[kWords];
+  std::uint8_t q[kWords];
+  float absmax[kWords];
+  float of_tile = 0.0F;
+  if constexpr (nested) of_tile = tensor.nested_absmax[base / (kGroupsOfBlock * kNf4NestedBlock)];
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+    const std::int64_t group = base + w * kThreads + threadIdx.x;
+    if (guarded && group >= groups) continue;
+    word[w] = __ldcs(words + group);  // read once
+    if constexpr (nested) {
+      q[w] = tensor.q[group / kGroupsOfBlock];
+    } else {
+      absmax[w] = tensor.absmax[group / kGroupsOfBlock];
+    }
+  }
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+    const std::int64_t group = base + w * kThreads + threadIdx.x;
+    if (guarded && group >= groups) continue;
+    if constexpr (nested) absmax[w] = decoded(shared, q[w], of_tile, tensor.offset);
+    float value[kGroup];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      value[i] = __fmul_rn(shared.values[code_of(word[w], i)], absmax[w]);
+    }
+    store_group(out + group * kGroup, value);
+  }
+}
+
+template <typename T, bool nested>
 __global__ void __launch_bounds__(kThreads)
-    dequantise_kernel(Nf4View tensor, T* out, std::int64_t count, const Tables tables) {
+    dequantise_kernel(const Nf4View tensor, T* out, std::int64_t count,
+                      const __grid_constant__ Tables tables) {
   __shared__ Shared shared;
   static_assert(kThreads == 256);
-  shared.map8[threadIdx.x] = tables.map8[threadIdx.x];
+  if constexpr (nested) shared.map8[threadIdx.x] = tables.map8[threadIdx.x];
   if (threadIdx.x < 16) shared.values[threadIdx.x] = tables.values[threadIdx.x];
   __syncthreads();
 
-  const auto* words = reinterpret_cast<const std::uint32_t*>(tensor.codes);
+  constexpr std::int64_t kTile = std::int64_t{kThreads} * kWords;
   const std::int64_t groups = count / kGroup;
-  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * kWords;
-  for (std::int64_t base = std::int64_t{blockIdx.x} * kThreads * kWords; base < groups;
-       base += stride) {
-    std::uint32_t word[kWords];
-    float absmax[kWords];
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      const std::int64_t group = base + w * kThreads + threadIdx.x;
-      if (group < groups) {
-        word[w] = __ldcs(words + group);  // read once
-        absmax[w] = absmax_of(tensor, shared, group / (kNf4Block / kGroup));
-      }
-    }
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      const std::int64_t group = base + w * kThreads + threadIdx.x;
-      if (group >= groups) continue;
-      float value[kGroup];
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        value[i] = __fmul_rn(shared.values[code_of(word[w], i)], absmax[w]);
-      }
-      store_group(out + group * kGroup, value);
+  for (std::int64_t base = blockIdx.x * kTile; base < groups; base += gridDim.x * kTile) {
+    if (base + kTile <= groups) {
+      decode_tile<T, nested, false>(tensor, shared, out, base, groups);
+    } else {
+      decode_tile<T, nested, true>(tensor, shared, out, base, groups);
     }
   }
   // The last codes that fill no word.
   if (blockIdx.x == 0 && threadIdx.x < count % kGroup) {
     const std::int64_t at = groups * kGroup + threadIdx.x;
+    const std::int64_t block = at / kNf4Block;
     const unsigned byte = tensor.codes[at / 2];
     const unsigned code = at % 2 == 0 ? byte >> 4 : byte & 0xFU;
-    out[at] = stored<T>(__fmul_rn(shared.values[code], absmax_of(tensor, shared, at / kNf4Block)));
+    float absmax = 0.0F;
+    if constexpr (nested) {
+      absmax = decoded(shared, tensor.q[block], tensor.nested_absmax[block / kNf4NestedBlock],
+                       tensor.offset);
+    } else {
+      absmax = tensor.absmax[block];
+    }
+    out[at] = stored<T>(__fmul_rn(shared.values[code], absmax));
   }
 }
 
@@ -131,8 +159,14 @@ void launch(const Stream& stream, const Dequantise& op) {
   const std::int64_t wanted = (op.count + per_block - 1) / per_block;
   const std::int64_t most = std::int64_t{processors(name)} * kBlocksPerProcessor;
   const auto grid = static_cast<unsigned>(wanted < most ? wanted : most);
-  dequantise_kernel<T><<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, static_cast<T*>(op.out),
-                                                                 op.count, tables());
+  T* out = static_cast<T*>(op.out);
+  if (op.tensor.absmax == nullptr) {
+    dequantise_kernel<T, true>
+        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, tables());
+  } else {
+    dequantise_kernel<T, false>
+        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, tables());
+  }
   POROS_CUDA_LAUNCHED(name);
 }
 

@@ -75,12 +75,12 @@ struct LoadF16 {
   return absmax;
 }
 
+/// Blocks from value `begin`, the first of a block, to the end.
 template <class Load>
-[[gnu::always_inline]] inline void quantise(Load load, std::int64_t n, std::uint8_t* codes,
-                                            float* absmax) {
+[[gnu::always_inline]] inline void quantise(Load load, std::int64_t begin, std::int64_t n,
+                                            std::uint8_t* codes, float* absmax) {
   const float* thresholds = nf4_thresholds().data();
   std::array<float, kNf4Block> v{};
-  std::int64_t begin = 0;
   for (; begin + kNf4Block <= n; begin += kNf4Block) {
     for (int i = 0; i < kNf4Block; ++i) v[i] = load(begin + i);
     const float largest = quantise_full_block(v.data(), thresholds, codes + begin / 2);
@@ -132,8 +132,9 @@ void dequantise_scalar(const Nf4View& t, std::int64_t first, std::int64_t n, T* 
 
 #ifdef POROS_NF4_X86
 
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512dq")]] void block_avx512(const std::uint8_t* codes,
-                                                                        float scale, float* out) {
+#define POROS_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq")]]
+
+POROS_AVX512 void block_avx512(const std::uint8_t* codes, float scale, float* out) {
   const __m512 table = _mm512_loadu_ps(nf4_values().data());
   const __m512 factor = _mm512_set1_ps(scale);
   for (int i = 0; i < kNf4Block; i += 16) {
@@ -146,8 +147,7 @@ void dequantise_scalar(const Nf4View& t, std::int64_t first, std::int64_t n, T* 
   }
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512dq")]] void block_avx512(const std::uint8_t* codes,
-                                                                        float scale, Bf16* out) {
+POROS_AVX512 void block_avx512(const std::uint8_t* codes, float scale, Bf16* out) {
   alignas(64) std::array<float, kNf4Block> v;
   block_avx512(codes, scale, v.data());
   for (int i = 0; i < kNf4Block; i += 16) {
@@ -202,17 +202,62 @@ void dequantise_scalar(const Nf4View& t, std::int64_t first, std::int64_t n, T* 
   }
 }
 
+POROS_AVX512 inline __m512 load16(const LoadFp32& load, std::int64_t i) {
+  return _mm512_loadu_ps(reinterpret_cast<const char*>(load.x) + i * 4);
+}
+POROS_AVX512 inline __m512 load16(const LoadBf16& load, std::int64_t i) {
+  const __m256i bits = _mm256_loadu_si256(
+      reinterpret_cast<const __m256i*>(reinterpret_cast<const char*>(load.x) + i * 2));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+POROS_AVX512 inline __m512 load16(const LoadF16& load, std::int64_t i) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(
+      reinterpret_cast<const __m256i*>(reinterpret_cast<const char*>(load.x) + i * 2)));
+}
+
+/// quantise_full_block for 64 values in registers: the code is found by halving, four compares with
+/// a threshold that a permutation looks up.
 template <class Load>
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512dq")]] void quantise_avx512(Load load,
-                                                                           std::int64_t n,
-                                                                           std::uint8_t* codes,
-                                                                           float* absmax) {
-  quantise(load, n, codes, absmax);
+POROS_AVX512 float quantise_block_avx512(const Load& load, std::int64_t begin, __m512 thresholds,
+                                         std::uint8_t* codes) {
+  __m512 v[4];
+  __m512 largest = _mm512_setzero_ps();
+  for (int k = 0; k < 4; ++k) {
+    v[k] = load16(load, begin + 16 * k);
+    largest = _mm512_max_ps(_mm512_abs_ps(v[k]), largest);  // the second operand where one is NaN
+  }
+  const float absmax = _mm512_reduce_max_ps(largest);
+  const __m512 scale = _mm512_set1_ps(1.0F / (absmax > 1e-38F ? absmax : 1e-38F));
+  for (int k = 0; k < 4; ++k) {
+    const __m512 y = _mm512_mul_ps(v[k], scale);
+    __m512i code = _mm512_setzero_si512();
+    for (int step = 8; step > 0; step /= 2) {
+      const __m512i probe = _mm512_add_epi32(code, _mm512_set1_epi32(step - 1));
+      const __mmask16 above =
+          _mm512_cmp_ps_mask(y, _mm512_permutexvar_ps(probe, thresholds), _CMP_GT_OQ);
+      code = _mm512_mask_add_epi32(code, above, code, _mm512_set1_epi32(step));
+    }
+    // 16 times the first of each pair plus the second.
+    const __m128i pairs = _mm_maddubs_epi16(_mm512_cvtepi32_epi8(code), _mm_set1_epi16(0x0110));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(codes + 8 * k), _mm_cvtepi16_epi8(pairs));
+  }
+  return absmax;
+}
+
+template <class Load>
+POROS_AVX512 void quantise_avx512(Load load, std::int64_t n, std::uint8_t* codes, float* absmax) {
+  const __m512 thresholds = _mm512_maskz_loadu_ps(0x7fff, nf4_thresholds().data());
+  const std::int64_t whole = n - n % kNf4Block;
+  for (std::int64_t begin = 0; begin < whole; begin += kNf4Block) {
+    const float largest = quantise_block_avx512(load, begin, thresholds, codes + begin / 2);
+    std::memcpy(reinterpret_cast<char*>(absmax) + begin / kNf4Block * 4, &largest, 4);
+  }
+  quantise(load, whole, n, codes, absmax);
 }
 template <class Load>
 [[gnu::target("avx2")]] void quantise_avx2(Load load, std::int64_t n, std::uint8_t* codes,
                                            float* absmax) {
-  quantise(load, n, codes, absmax);
+  quantise(load, 0, n, codes, absmax);
 }
 
 Nf4Isa detect() {
@@ -239,7 +284,7 @@ void quantise_dispatch(Load load, std::int64_t n, std::uint8_t* codes, float* ab
   if (used_isa() == Nf4Isa::avx512) return quantise_avx512(load, n, codes, absmax);
   if (used_isa() == Nf4Isa::avx2) return quantise_avx2(load, n, codes, absmax);
 #endif
-  quantise(load, n, codes, absmax);
+  quantise(load, 0, n, codes, absmax);
 }
 
 template <class T>

@@ -92,8 +92,13 @@ ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
       fail(Fault::environment, "{}: the trainer is missing; scripts/bootstrap.sh builds it",
            paths.cell_program.string());
     }
-    arm.command = {paths.cell_program.string(), "run"};
-    arm.build = sha256_file(paths.cell_program);
+    // The GPU's trainer lies beside the CPU's where it was built with a CUDA toolkit; without one
+    // the CPU's says no_cuda.
+    fs::path program = paths.cell_program;
+    const fs::path with_cuda = fs::path(program).concat("-cuda");
+    if (device == "cuda" && fs::exists(with_cuda, error)) program = with_cuda;
+    arm.command = {program.string(), "run"};
+    arm.build = sha256_file(program);
     return arm;
   }
   if (device == "cpu" && method != "peft") {

@@ -58,7 +58,7 @@ void print_end(const CampaignOptions& options, const CampaignResult& result, con
     fmt::print("{}\n", dump_json(summary, 2));
     return;
   }
-  fmt::print("\n{}", summary_table(result));
+  if (!result.artifacts.empty()) fmt::print("\n{}", summary_table(result));
   if (!report.empty()) fmt::print("\nreport: {}\n", report);
   fmt::print("campaign: {} in {}\n", dir.string(), duration_text(wall_s));
 }

@@ -159,7 +159,8 @@ bool Driver::needs_run(const PlannedCell& cell, std::int64_t pass) const {
   if (arms_.at(cell.spec.method).skip) return false;
   // A pass that did not end ok ends its cell.
   const auto done_now = [this](const AttemptEntry& entry) {
-    return is_settled(entry) || entry.seq >= first_seq_;  // lost too often: not again in this run
+    const bool lost_now = entry.seq >= first_seq_ && entry.reason == "lost";
+    return is_settled(entry) || lost_now;  // lost too often: not again in this run
   };
   for (const AttemptEntry& entry : ledger_.passes(cell.key, "timed")) {
     if (entry.pass < pass && done_now(entry) && entry.status != "ok") return false;

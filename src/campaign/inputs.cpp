@@ -63,12 +63,18 @@ Json dataset_request(const DatasetSpec& dataset) {
 }
 
 Json token_request(const CellSpec& cell, const fs::path& model_dir, const fs::path& inputs_dir) {
-  Json training = to_json(cell).at("training");
-  training["dataset"] = dataset_request(cell.training.dataset);
+  const TrainingSpec& training = cell.training;
   return {{"v", 1},
           {"model_dir", model_dir.string()},
           {"inputs_dir", inputs_dir.string()},
-          {"training", training}};
+          {"training",
+           {{"seq_len", training.seq_len},
+            {"batch_size", training.batch_size},
+            {"gradient_accumulation_steps", training.gradient_accumulation_steps},
+            {"steps", training.steps},
+            {"seed", training.seed},
+            {"packing", training.packing},
+            {"dataset", dataset_request(training.dataset)}}}};
 }
 
 /// What the request's result depends on beside its own text: the files that it names.

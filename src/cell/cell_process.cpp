@@ -302,6 +302,9 @@ std::map<std::string, std::string> cell_environment(std::map<std::string, std::s
   }
   if (device == "cpu") {
     base["CUDA_VISIBLE_DEVICES"] = "";
+    // Threads that wait for work by spinning take the cores from whatever runs beside them. On two
+    // shared cores the demo's step took 0.19 s this way and 0.43 to 0.98 s with spinning.
+    base.emplace("OMP_WAIT_POLICY", "PASSIVE");
   } else {
     base["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
   }

@@ -61,7 +61,8 @@ struct CellOutcome {
 
 /// The environment of a cell: `base` without what belongs to the launcher's MPI job or job step
 /// (OMPI_*, PMIX_*, PMI_*, PRTE_*, ORTE_*, SLURM_STEP*, SRUN*) and without an older cell's
-/// variables; for device "cpu" no GPU is visible.
+/// variables; for device "cpu" no GPU is visible, and idle OpenMP threads sleep unless the user set
+/// OMP_WAIT_POLICY.
 [[nodiscard]] std::map<std::string, std::string> cell_environment(
     std::map<std::string, std::string> base, const std::string& device);
 

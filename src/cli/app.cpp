@@ -100,27 +100,17 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   poros bench show my_campaign 1f3a      the record of one cell
   poros bench report my_campaign         make the reports anew
 )");
-#ifdef POROS_CLI_CAMPAIGN
   add_run(*bench, invocation);
-#endif
   add_plan(*bench, invocation);
-#ifdef POROS_CLI_CAMPAIGN
   add_status(*bench, invocation);
   add_show(*bench, invocation);
   add_logs(*bench, invocation);
-#endif
-#ifdef POROS_CLI_RECEIPTS
   add_gather(*bench, invocation);
-#endif
-#ifdef POROS_CLI_ANALYSIS
   add_report(*bench, invocation);
-#endif
-#ifdef POROS_CLI_CAMPAIGN
   add_prepare(app, invocation);
   add_check(app, invocation);
   add_cache(app, invocation);
   add_eval(app, invocation);
-#endif
   add_schema(app, invocation);
 }
 

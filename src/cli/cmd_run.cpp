@@ -3,9 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#ifdef POROS_CLI_ANALYSIS
 #include "analysis/report.hpp"
-#endif
 #include "base/error.hpp"
 #include "campaign/campaign.hpp"
 #include "cli/command.hpp"
@@ -21,7 +19,7 @@ struct RunOptions {
   CampaignOptions campaign;
   std::string spec, output_dir;
   std::int64_t passes = 0;
-  bool has_passes = false, dry_run = false;
+  bool has_passes = false, dry_run = false, resume = false;
 };
 
 int dry_run(const RunOptions& options) {
@@ -47,11 +45,9 @@ int run(RunOptions& options) {
   if (options.dry_run) return dry_run(options);
   options.campaign.spec_path = options.spec;
   if (!options.output_dir.empty()) options.campaign.output_dir = options.output_dir;
-#ifdef POROS_CLI_ANALYSIS
   options.campaign.write_report = [](const std::filesystem::path& dir, bool html, bool markdown) {
     write_report(dir, dir, html, markdown);
   };
-#endif
   return run_campaign(options.campaign);
 }
 
@@ -68,7 +64,8 @@ void add_run(CLI::App& parent, Invocation& invocation) {
                       "Campaign folder, instead of reporting.output_dir");
   CLI::Option* passes = command->add_option("-p,--passes", options->passes,
                                             "Passes a cell, instead of training.n_passes");
-  CLI::Option* resume = command->add_flag("--resume", "Go on (the same as without it)");
+  CLI::Option* resume =
+      command->add_flag("--resume", options->resume, "Go on (the same as without it)");
   command->add_flag("--fresh", options->campaign.fresh, "Move an older run aside and begin anew")
       ->excludes(resume);
   command->add_flag("--retry", options->campaign.retry,

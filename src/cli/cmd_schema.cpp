@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/artifact_schema.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "spec/schema.hpp"
@@ -10,25 +11,31 @@
 namespace poros {
 
 void add_schema(CLI::App& parent, Invocation& invocation) {
-  CLI::App* command = parent.add_subcommand("schema", "Formats: the keys of a spec");
+  CLI::App* command = parent.add_subcommand("schema", "Formats: what you write and what you get");
   command->require_subcommand(1);
   command->footer(R"(Examples:
   poros schema spec           every key: type, default, range, unit, meaning
   poros schema spec --json    a JSON Schema for editors
+  poros schema artifact       every field of a cell's record
 )");
   const auto json = std::make_shared<bool>(false);
-  CLI::App* spec = command->add_subcommand("spec", "The YAML that you write");
-  spec->add_flag("--json", *json, "Print a JSON Schema (draft 2020-12)");
-  spec->callback([&invocation, json] {
-    invocation.run = [json] {
-      if (*json) {
-        print_json(schema_json());
-      } else {
-        print_text(schema_markdown());
-      }
-      return 0;
-    };
-  });
+  const auto add = [&](const char* name, const char* text, std::string (*for_people)(),
+                       Json (*for_programs)()) {
+    CLI::App* kind = command->add_subcommand(name, text);
+    kind->add_flag("--json", *json, "Print a JSON Schema (draft 2020-12)");
+    kind->callback([&invocation, json, for_people, for_programs] {
+      invocation.run = [json, for_people, for_programs] {
+        if (*json) {
+          print_json(for_programs());
+        } else {
+          print_text(for_people());
+        }
+        return 0;
+      };
+    });
+  };
+  add("spec", "The YAML that you write", &schema_markdown, &schema_json);
+  add("artifact", "The record of a cell", &artifact_markdown, &artifact_json);
 }
 
 }  // namespace poros

@@ -58,15 +58,6 @@ std::string ModelConfig::text(const char* key, const std::string& otherwise) con
   return json_find<std::string>(json_, key, origin_).value_or(otherwise);
 }
 
-std::string ModelConfig::dtype() const {
-  const std::string dtype = text("dtype", text("torch_dtype", "bfloat16"));
-  if (dtype != "bfloat16" && dtype != "float16" && dtype != "float32") {
-    fail(Fault::input, "{}: dtype \"{}\" is not known; expected bfloat16, float16 or float32",
-         origin_, dtype);
-  }
-  return dtype;
-}
-
 std::vector<bool> ModelConfig::sliding_layers(std::int64_t layers) const {
   const auto list = json_.find("layer_types");
   if (list == json_.end() || list->is_null()) return {};

@@ -31,8 +31,6 @@ class ModelConfig {
   [[nodiscard]] std::optional<double> find_number(const char* key) const;
   [[nodiscard]] bool flag(const char* key, bool otherwise) const;
   [[nodiscard]] std::string text(const char* key, const std::string& otherwise) const;
-  /// "bfloat16", "float16", "float32"; "bfloat16" when neither dtype nor torch_dtype is there.
-  [[nodiscard]] std::string dtype() const;
 
   /// For each layer: is it of type "sliding_attention" in layer_types? Empty when there is no such
   /// list. @throws when the list's length or an entry is wrong.

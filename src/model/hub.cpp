@@ -62,9 +62,10 @@ fs::path resolve_model(const std::string& model_id, const std::string& revision,
     fs::path path = model_id;
     if (model_id.starts_with("~/")) path = fs::path(variable("HOME")) / model_id.substr(2);
     if (path.is_relative()) path = spec_folder / path;
+    path = path.lexically_normal();
     if (!fs::exists(path))
       fail(Fault::input, "model \"{}\": {} is not there", model_id, path.string());
-    return path.lexically_normal();
+    return path;
   }
   std::string folder = "models--" + model_id;
   if (const std::size_t slash = folder.find('/'); slash != std::string::npos) {

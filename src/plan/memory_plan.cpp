@@ -57,6 +57,22 @@ void plan_adapters(MemoryPlan& memory, const std::vector<LoraSiteGroup>& groups,
   memory.flat_elements = offset;
 }
 
+std::uint64_t bytes_of(const EndTensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.rows * tensor.cols) * bytes_per_element(tensor.storage);
+}
+
+/// A GPU reads the embedding's rows from page-locked host memory, and the head through a ring.
+void add_ends(std::vector<StepBuffer>& buffers, const BaseStore& base, const NumericalPlan& plan) {
+  const EndTensor embedding = base.embedding(), head = base.head();
+  const bool tied = base.architecture().tied_embeddings;
+  buffers.push_back({"ends.host", BufferPhase::always,
+                     bytes_of(embedding) + (tied ? 0 : bytes_of(head)), MemoryPlace::pinned_host});
+  buffers.push_back({"head.ring", BufferPhase::always,
+                     static_cast<std::uint64_t>(kHeadRing * plan.vocabulary_chunk * head.cols) *
+                         bytes_per_element(head.storage),
+                     MemoryPlace::device});
+}
+
 /// Lays device buffers into the arena: those of the layers and of the head over the same memory.
 void place_buffers(MemoryPlan& memory, const std::vector<StepBuffer>& buffers) {
   std::uint64_t common = 0;
@@ -196,6 +212,7 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
 
   const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
   const bool cuda = plan.device.cuda;
+  if (cuda) add_ends(buffers, base, plan);
   if (settings.kind != ResidencyKind::partial) {
     lay_out(memory, buffers, settings.kind == ResidencyKind::resident ? blocks : 0, cuda);
     return memory;

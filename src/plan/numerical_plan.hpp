@@ -57,7 +57,11 @@ struct NumericalPlan {
   std::int64_t gradient_group_rows = 0;  // tokens of one partial sum of dA and dB
   std::int64_t query_block = 0;          // queries of one tile of the blocked attention
   std::vector<AttentionPath> attention;  // one a layer
-  std::int64_t alignment = 256;          // bytes; of every operand
+  /// CUDA: flash attention is launched for so many documents a sweep (twice, four times as many
+  /// where there are more); 0 on the CPU.
+  std::int64_t document_slots = 0;
+  std::int64_t gemm_workspace_bytes = 0;  // CUDA: enters cublasLt's choice of algorithms
+  std::int64_t alignment = 256;           // bytes; of every operand
 
   float dropout = 0;  // of LoRA's inputs
   std::uint64_t seed = 0;

@@ -107,10 +107,15 @@ void add_head(Collector& out, const Architecture& architecture, const NumericalP
   out.add("head.final_norm", always, hidden, kF32);
 }
 
-/// bf16 on the CPU: operands are converted to fp32 and the product is rounded once.
+/// cublasLt's workspace. bf16 on the CPU: operands are converted to fp32 and the product is rounded
+/// once.
 void add_gemm_workspace(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
                         const LayerExtents& size) {
-  if (plan.device.cuda || plan.compute != ComputeType::bf16) return;
+  if (plan.device.cuda) {
+    out.add("gemm.workspace", BufferPhase::always, plan.gemm_workspace_bytes, 1);
+    return;
+  }
+  if (plan.compute != ComputeType::bf16) return;
   const std::int64_t tokens =
       plan.row_capacity() * std::max<std::int64_t>(1, size.experts_per_token);
   const std::int64_t widest =
@@ -162,6 +167,10 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
   out.add("sweep.target_ids", always, rows, kI32);
   out.add("sweep.micro_batch", always, rows, kI32);
   out.add("sweep.row_index", always, rows, kI32);
+  // Every token can be a document of its own, and their number is doubled until it holds them.
+  if (plan.document_slots > 0) {
+    out.add("sweep.document_offsets", always, std::max(2 * rows, plan.document_slots) + 1, kI32);
+  }
   for (std::size_t table = 0; table < architecture.rope_tables.size(); ++table) {
     const RopeTable& rope = architecture.rope_tables[table];
     const std::int64_t elements =

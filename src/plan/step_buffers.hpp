@@ -18,6 +18,9 @@ namespace poros {
 /// buffers share memory.
 enum class BufferPhase { always, layer, head };
 
+/// Chunks of the head that a GPU holds at a time ("head.ring").
+inline constexpr std::int64_t kHeadRing = 4;
+
 struct StepBuffer {
   std::string name;
   BufferPhase phase = BufferPhase::always;

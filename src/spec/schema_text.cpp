@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The schema for people (Markdown) and for programs (JSON Schema).
 #include <algorithm>
-#include <array>
 
 #include "spec/schema.hpp"
+#include "spec/text_form.hpp"
 
 namespace poros {
 namespace {
@@ -92,27 +92,6 @@ std::string allowed_text(const SchemaKey& key) {
   return text.empty() ? "" : text.substr(text[0] == ' ' ? 1 : 0);
 }
 
-using Row = std::array<std::string, 7>;
-
-std::string table(const std::vector<Row>& rows) {
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-      text += fmt::format("| {:<{}} ", rows[r][i], widths[i]);
-    }
-    text += "|\n";
-    if (r != 0) continue;
-    for (const std::size_t width : widths)
-      text += fmt::format("|{:-<{}}", "", std::max<std::size_t>(width, 3) + 2);
-    text += "|\n";
-  }
-  return text;
-}
-
 Json key_schema(const SchemaKey& key) {
   const KeyRule& rule = key.rule;
   Json number = Json::object();
@@ -186,9 +165,10 @@ std::string schema_markdown() {
   std::string text = kHead;
   std::vector<std::string> later;
   for (const SchemaSection& section : schema_sections()) {
-    text += fmt::format("\n## {}\n\n{}\n\n", section.path.empty() ? "Top of the file" : section.path,
-                        section.text);
-    std::vector<Row> rows = {{"key", "type", "default", "allowed", "unit", "counts", "meaning"}};
+    text += fmt::format("\n## {}\n\n{}\n\n",
+                        section.path.empty() ? "Top of the file" : section.path, section.text);
+    std::vector<std::vector<std::string>> rows = {
+        {"key", "type", "default", "allowed", "unit", "counts", "meaning"}};
     for (const SchemaKey& key : section.keys) {
       if (key.rule.later) {
         later.push_back("`" + key.path() + "`");
@@ -198,7 +178,7 @@ std::string schema_markdown() {
       rows.push_back({key.name, type_name(key), default_text(key), allowed_text(key), key.unit,
                       counts ? "" : "no", key.text});
     }
-    text += table(rows);
+    text += markdown_table(rows);
   }
   for (const char* name : {"sweep", "include", "exclude", "exclusive_host", "gpus_per_cell"}) {
     later.push_back("`" + std::string(name) + "`");

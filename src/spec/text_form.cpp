@@ -156,6 +156,24 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 3);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      text += fmt::format("| {:<{}} ", rows[r][i], widths[i]);
+    }
+    text += "|\n";
+    if (r != 0) continue;
+    for (const std::size_t width : widths) text += fmt::format("|{:-<{}}", "", width + 2);
+    text += "|\n";
+  }
+  return text;
+}
+
 std::size_t find_invalid_utf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {

@@ -29,6 +29,10 @@ namespace poros {
 [[nodiscard]] std::string nearest(std::string_view word,
                                   const std::vector<std::string>& candidates);
 
+/// A Markdown table whose columns are aligned, so that it reads well as plain text. The first row
+/// is the header; the last column is not padded.
+[[nodiscard]] std::string markdown_table(const std::vector<std::vector<std::string>>& rows);
+
 /// Byte offset of the first byte that does not continue valid UTF-8 (RFC 3629); npos: all is valid.
 [[nodiscard]] std::size_t find_invalid_utf8(std::string_view text);
 

@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
-void require_cpu(const Stream& stream) {
-  if (stream.device != DeviceKind::cpu) {
-    fail(Fault::environment, "this program was built without device code; use device: cpu");
-  }
-}
-
 }  // namespace
 
 HostSlab::HostSlab(std::uint64_t bytes, const std::string& purpose) : bytes_(bytes) {
@@ -57,8 +51,14 @@ void HostSlab::reset() {
 }
 
 Arena::Arena(const MemoryPlan& plan, const Stream& stream) : plan_(plan) {
-  require_cpu(stream);
-  memory_ = HostSlab(plan.arena_bytes, "the buffers of a training step");
+  if (stream.device == DeviceKind::cpu) {
+    host_ = HostSlab(plan.arena_bytes, "the buffers of a training step");
+    data_ = host_.data();
+    return;
+  }
+  device_ = DeviceBuffer(plan.arena_bytes, stream);
+  data_ = device_.data();
+  fill_bytes(stream, data_, 0, plan.arena_bytes);
 }
 
 std::byte* Arena::find(const std::string& name) const {
@@ -66,7 +66,7 @@ std::byte* Arena::find(const std::string& name) const {
       std::find_if(plan_.buffers.begin(), plan_.buffers.end(), [&](const PlannedBuffer& buffer) {
         return buffer.place == MemoryPlace::device && buffer.name == name;
       });
-  return found == plan_.buffers.end() ? nullptr : memory_.data() + found->offset;
+  return found == plan_.buffers.end() ? nullptr : data_ + found->offset;
 }
 
 std::byte* Arena::at(const std::string& name) const {
@@ -77,16 +77,6 @@ std::byte* Arena::at(const std::string& name) const {
 
 std::uint64_t Arena::bytes_of(const std::string& name) const {
   return plan_.find(name).bytes;
-}
-
-void copy_bytes(const Stream& stream, void* to, const void* from, std::uint64_t bytes) {
-  require_cpu(stream);
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
-void fill_bytes(const Stream& stream, void* to, std::uint8_t value, std::uint64_t bytes) {
-  require_cpu(stream);
-  if (bytes > 0) std::memset(to, value, bytes);
 }
 
 }  // namespace poros

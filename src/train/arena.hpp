@@ -9,6 +9,7 @@
 
 #include "kernels/device.hpp"
 #include "plan/memory_plan.hpp"
+#include "train/device.hpp"
 
 namespace poros {
 
@@ -34,7 +35,8 @@ class HostSlab {
   std::uint64_t bytes_ = 0;
 };
 
-/// Device memory of a plan. On the CPU "device" is a host slab of its own.
+/// Device memory of a plan, zeroed. On the CPU "device" is a host slab of its own; on CUDA one
+/// allocation from the framework's caching allocator.
 class Arena {
  public:
   Arena(const MemoryPlan& plan, const Stream& stream);
@@ -52,15 +54,13 @@ class Arena {
     return reinterpret_cast<T*>(find(name));
   }
   [[nodiscard]] std::uint64_t bytes_of(const std::string& name) const;
-  [[nodiscard]] std::uint64_t bytes() const { return memory_.bytes(); }
+  [[nodiscard]] std::uint64_t bytes() const { return plan_.arena_bytes; }
 
  private:
   const MemoryPlan& plan_;
-  HostSlab memory_;
+  HostSlab host_;
+  DeviceBuffer device_;
+  std::byte* data_ = nullptr;  // of the one that is used
 };
-
-/// Plain moves on the stream's device; queued in order with its kernels.
-void copy_bytes(const Stream& stream, void* to, const void* from, std::uint64_t bytes);
-void fill_bytes(const Stream& stream, void* to, std::uint8_t value, std::uint64_t bytes);
 
 }  // namespace poros

@@ -2,8 +2,6 @@
 #include "train/executor.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "base/error.hpp"
 #include "kernels/elementwise.hpp"
@@ -31,17 +29,13 @@ std::vector<std::int64_t> visits_of(std::int64_t blocks, std::int64_t sweeps, bo
   return visits;
 }
 
-void sleep_s(double seconds) {
-  if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
 }  // namespace
 
 void Executor::Impl::upload(const SweepLayout& sweep) {
   const auto put = [&](const std::int32_t* to, const std::vector<std::int32_t>& from) {
-    copy_bytes(stream, const_cast<std::int32_t*>(to), from.data(),
-               from.size() * sizeof(std::int32_t));
+    sweep_upload.put(const_cast<std::int32_t*>(to), from);
   };
+  sweep_upload.begin();
   put(ids, sweep.ids);
   put(tokens.documents, sweep.documents);
   put(tokens.micro_batch, sweep.micro_batch);
@@ -51,27 +45,29 @@ void Executor::Impl::upload(const SweepLayout& sweep) {
   for (std::size_t table = 0; table < tokens.positions.size(); ++table) {
     put(tokens.positions[table], sweep.positions[table]);
   }
+  if (tokens.document_offsets != nullptr) put(tokens.document_offsets, sweep.document_offsets);
+  sweep_upload.end();
   tokens.tokens = sweep.tokens;
   tokens.rows = sweep.rows;
   tokens.host_document_begin = sweep.document_begin;
   tokens.host_micro_batch = sweep.micro_batch;
   tokens.host_row_index = sweep.row_index;
-  gather_rows(stream, {.source = embedding.data,
-                       .index = ids,
-                       .y = inputs.write(0),
-                       .rows = sweep.rows,
-                       .cols = architecture.hidden,
-                       .source_rows = architecture.vocab,
-                       .source_dtype = storage_dtype(embedding),
-                       .y_dtype = context.dtype,
-                       .factor = architecture.embed_scale});
+  tokens.document_slots = static_cast<std::int64_t>(sweep.document_offsets.size()) - 1;
+  targets.host_target_ids = sweep.target_ids.data();
+  embedding.gather(stream, {.index = ids,
+                            .host_index = sweep.ids.data(),
+                            .rows = sweep.rows,
+                            .y = inputs.write(0),
+                            .y_dtype = context.dtype,
+                            .factor = architecture.embed_scale});
+  head.prefetch();
 }
 
 void Executor::Impl::forward(bool keep) {
   for (const BlockPlan& block : memory.blocks) {
     const std::byte* bytes = residency->acquire();
     for (std::int64_t index = 0; index < block.layers; ++index) {
-      sleep_s(debug.delay_compute_s);
+      delay(stream, debug.delay_compute_s);
       const std::int64_t layer = block.first_layer + index;
       if (keep) inputs.keep(layer);
       void* output = layer + 1 < plan.layers ? inputs.write(layer + 1) : residual_output;
@@ -87,7 +83,7 @@ void Executor::Impl::backward() {
   for (auto block = memory.blocks.rbegin(); block != memory.blocks.rend(); ++block) {
     const std::byte* bytes = residency->acquire();
     for (std::int64_t index = block->layers - 1; index >= 0; --index) {
-      sleep_s(debug.delay_compute_s);
+      delay(stream, debug.delay_compute_s);
       const std::int64_t layer = block->first_layer + index;
       runner.backward(layers[static_cast<std::size_t>(layer)],
                       bytes + block->layer_offsets[static_cast<std::size_t>(index)],
@@ -109,7 +105,13 @@ Executor::Executor(const BaseStore& base, const NumericalPlan& numerical, const 
   impl_ = std::make_unique<Impl>(base, numerical, memory, adapter, stream, debug);
 }
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  if (impl_ == nullptr) return;
+  try {
+    synchronise(impl_->stream);  // host buffers and slots must outlast the work on them
+  } catch (const Error&) {       // the device is lost; the process is about to say so
+  }
+}
 
 StepOutcome Executor::run_step(const StepBatch& batch, std::int64_t step) {
   Impl& self = *impl_;
@@ -160,7 +162,7 @@ StepOutcome Executor::run_step(const StepBatch& batch, std::int64_t step) {
 float Executor::loss() {
   if (impl_->supervised == 0) return 0;
   double total = 0;
-  copy_bytes(impl_->stream, &total, impl_->head.total(), sizeof(total));
+  read_back(impl_->stream, &total, impl_->head.total(), sizeof(total));
   return static_cast<float>(total / static_cast<double>(impl_->supervised));
 }
 
@@ -189,7 +191,7 @@ std::vector<RowLoss> Executor::evaluate(std::span<const std::uint32_t> ids,
     self.forward(false);
     self.head.loss(sweep.rows, self.targets, self.residual_output, nullptr, 0, true);
     row_loss.resize(static_cast<std::size_t>(sweep.rows));
-    copy_bytes(self.stream, row_loss.data(), self.head.row_loss(), row_loss.size() * sizeof(float));
+    read_back(self.stream, row_loss.data(), self.head.row_loss(), row_loss.size() * sizeof(float));
     for (std::size_t token = 0; token < static_cast<std::size_t>(sweep.tokens); ++token) {
       if (sweep.targets[token] < 0) continue;
       RowLoss& loss = losses[row + static_cast<std::size_t>(sweep.source_row[token])];
@@ -263,6 +265,7 @@ Adapter Executor::adapter() const {
                weights.a.size() * sizeof(float));
     copy_bytes(self.stream, weights.b.data(), master + slice.b_offset,
                weights.b.size() * sizeof(float));
+    synchronise(self.stream);
     adapter.weights.push_back(std::move(weights));
   }
   return adapter;

@@ -59,8 +59,8 @@ struct ExecutorCounters {
 /// For tests of the residency: faults that a race or a stale pointer would turn into wrong bits.
 struct ExecutorDebug {
   bool poison_freed_slots = false;  // fill a freed slot with 0xFF (NaN in absmax and norms)
-  double delay_copies_s = 0;        // sleep before each block copy
-  double delay_compute_s = 0;       // sleep before each layer
+  double delay_copies_s = 0;        // the copy engine stands still before each block
+  double delay_compute_s = 0;       // the compute stands still before each layer
 };
 
 class Executor {

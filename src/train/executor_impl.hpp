@@ -3,15 +3,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "train/arena.hpp"
+#include "train/attention_flash.hpp"
 #include "train/executor.hpp"
+#include "train/host_rows.hpp"
 #include "train/layer.hpp"
 #include "train/layer_inputs.hpp"
 #include "train/loss_head.hpp"
 #include "train/residency.hpp"
 #include "train/sweep.hpp"
+#include "train/sweep_upload.hpp"
 
 namespace poros {
 
@@ -24,6 +28,8 @@ struct Executor::Impl {
   void fill_rotary_tables();
   void fill_adapter(const Adapter& adapter);
   void make_views();
+  std::unique_ptr<GemmEngine> make_gemm() const;
+  const HostRows& own_head();
   StepContext make_context();
 
   /// Copies a sweep's arrays into the arena and gathers its embeddings.
@@ -48,12 +54,15 @@ struct Executor::Impl {
   Arena arena;
   Workspace work;
   std::unique_ptr<GemmEngine> gemm;
+  std::unique_ptr<FlashAttention> flash;  // CUDA only
   StepContext context;
-  EndTensor embedding;
+  HostRows embedding;
+  std::optional<HostRows> head_rows;  // where the head is not the embedding
   std::vector<LayerWeights> layers;
   LayerInputs inputs;
   LossHead head;
   SweepTokens tokens;
+  SweepUpload sweep_upload;
   LayerRunner runner;
   std::unique_ptr<Residency> residency;
   std::byte *residual_output, *residual_gradient;

@@ -14,6 +14,13 @@ Stream with_threads(Stream stream, const NumericalPlan& plan) {
   return stream;
 }
 
+/// Room for the arrays of a sweep: six and one a rotary table, and document offsets, which can be
+/// twice as many.
+std::uint64_t sweep_array_bytes(const NumericalPlan& plan, const Architecture& architecture) {
+  const auto arrays = static_cast<std::uint64_t>(9 + architecture.rope_tables.size());
+  return arrays * (static_cast<std::uint64_t>(plan.row_capacity() + 1) * 4 + 256);
+}
+
 /// The dropout counter has room for so many.
 void check_dropout_limits(const NumericalPlan& plan) {
   if (plan.dropout == 0) return;
@@ -40,11 +47,10 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
       places(first_adapter.places),
       arena(memory, stream),
       work(arena, architecture.rope_tables.size()),
-      gemm(make_cpu_gemm(
-          stream, arena.find_as<float>("gemm.workspace"),
-          arena.find("gemm.workspace") != nullptr ? arena.bytes_of("gemm.workspace") : 0)),
+      gemm(make_gemm()),
+      flash(stream.device == DeviceKind::cuda ? cuda_device().make_flash() : nullptr),
       context(make_context()),
-      embedding(base.embedding()),
+      embedding(base.embedding(), stream),
       layers(describe_layers(
           base, places, memory,
           {arena.find(plan.compute == ComputeType::bf16 ? "adapter.compute" : "adapter.master"),
@@ -53,7 +59,8 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
       inputs(memory, arena, stream,
              static_cast<std::uint64_t>(plan.row_capacity() * architecture.hidden) *
                  bytes_of(context.dtype)),
-      head(context, base, arena),
+      head(context, base, own_head(), arena),
+      sweep_upload(sweep_array_bytes(plan, architecture), stream),
       runner(context, architecture, tokens),
       residual_output(arena.at("residual.output")),
       residual_gradient(arena.at("residual.gradient")),
@@ -67,17 +74,35 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
   for (std::size_t table = 0; table < architecture.rope_tables.size(); ++table) {
     tokens.positions.push_back(arena.as<std::int32_t>("sweep.positions." + std::to_string(table)));
   }
+  if (arena.find("sweep.document_offsets") != nullptr) {
+    tokens.document_offsets = arena.as<std::int32_t>("sweep.document_offsets");
+  }
   fill_rotary_tables();
   fill_adapter(first_adapter);
   make_views();
-  residency = make_residency(base, memory, arena, debug);
+  residency = make_residency(base, memory, arena, stream, debug);
+  synchronise(stream);
   load_s = monotonic_s() - begin;
+}
+
+const HostRows& Executor::Impl::own_head() {
+  const EndTensor table = base.head();
+  if (table.data == base.embedding().data) return embedding;
+  return head_rows.emplace(table, stream);
+}
+
+std::unique_ptr<GemmEngine> Executor::Impl::make_gemm() const {
+  std::byte* workspace = arena.find("gemm.workspace");
+  const std::uint64_t bytes = workspace != nullptr ? arena.bytes_of("gemm.workspace") : 0;
+  if (stream.device == DeviceKind::cuda) return cuda_device().make_gemm(stream, workspace, bytes);
+  return make_cpu_gemm(stream, reinterpret_cast<float*>(workspace), bytes);
 }
 
 StepContext Executor::Impl::make_context() {
   StepContext made;
   made.stream = stream;
   made.gemm = gemm.get();
+  made.flash = flash.get();
   made.plan = &plan;
   made.work = &work;
   made.dtype = dtype_of(plan.compute);

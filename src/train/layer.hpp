@@ -45,6 +45,9 @@ class LayerRunner {
                                  void* output) const;
   [[nodiscard]] std::int64_t hidden() const { return architecture_.hidden; }
   [[nodiscard]] void* mlp_branch() const;
+  [[nodiscard]] bool uses_flash(const LayerWeights& layer) const {
+    return context_.plan->attention[static_cast<std::size_t>(layer.index)] == AttentionPath::flash;
+  }
   void rotate(const LayerWeights& layer, void* qkv, bool backward);
   void norm(const TensorPlace& weight, const std::byte* slab, const void* x, const void* residual,
             void* residual_out, void* y, float* rstd);

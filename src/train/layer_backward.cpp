@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gated_activation.hpp"
 #include "train/attention_blocked.hpp"
+#include "train/attention_flash.hpp"
 #include "train/layer.hpp"
 #include "train/linear_group.hpp"
 
@@ -95,8 +96,13 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
   linear_group_backward(context_, out,
                         input_gradient(layer, layer.attention_out, work.attention_gradient));
 
-  attention_blocked_backward(context_, {&shape, &sweep_, work.qkv}, work.attention_gradient,
+  const AttentionCall attention = {&shape, &sweep_, work.qkv};
+  if (uses_flash(layer)) {
+    context_.flash->backward(context_, attention, work.attention, work.attention_gradient,
                              work.qkv_gradient);
+  } else {
+    attention_blocked_backward(context_, attention, work.attention_gradient, work.qkv_gradient);
+  }
   rotate(layer, work.qkv_gradient, true);
   if (shape.qk_norm) {
     const auto differentiate = [&](const TensorPlace& weight, std::int64_t column,

@@ -3,6 +3,7 @@
 #include "kernels/gated_activation.hpp"
 #include "kernels/rotary.hpp"
 #include "train/attention_blocked.hpp"
+#include "train/attention_flash.hpp"
 #include "train/layer.hpp"
 #include "train/linear_group.hpp"
 
@@ -121,7 +122,12 @@ void LayerRunner::forward_attention(const LayerWeights& layer, const std::byte* 
     normalise(*layer.k_norm, query, shape.kv_heads, work.k_rstd);
   }
   rotate(layer, work.qkv, false);
-  attention_blocked_forward(context_, {&shape, &sweep_, work.qkv}, work.attention);
+  const AttentionCall attention = {&shape, &sweep_, work.qkv};
+  if (uses_flash(layer)) {
+    context_.flash->forward(context_, attention, work.attention);
+  } else {
+    attention_blocked_forward(context_, attention, work.attention);
+  }
 
   LinearGroupCall out = group_call(layer.attention_out, slab, work.attention, query);
   out.y[0] = {work.branch, hidden()};

@@ -23,16 +23,19 @@ DType storage_dtype(const EndTensor& tensor) {
   fail(Fault::run, "embedding, final norm and head must not be quantised");
 }
 
-LossHead::LossHead(const StepContext& context, const BaseStore& base, const Arena& arena)
+LossHead::LossHead(const StepContext& context, const BaseStore& base, const HostRows& rows,
+                   const Arena& arena)
     : context_(context),
       architecture_(base.architecture()),
+      rows_(rows),
       head_(base.head()),
       head_dtype_(storage_dtype(head_)),
       norm_kind_(architecture_.norm_plus_one ? NormWeight::plus_one : NormWeight::plain),
       norm_weight_(arena.as<float>("head.final_norm")),
       norm_(arena.at("head.norm")),
       norm_rstd_(arena.as<float>("head.norm_rstd")),
-      weight_(arena.at("head.weight")),
+      chunk_(arena.at("head.weight")),
+      weight_(chunk_),
       logits_(arena.as<float>("head.logits")),
       exponentials_(arena.find("head.exponentials")),
       gradient_sum_(arena.as<float>("head.gradient_sum")),
@@ -43,7 +46,16 @@ LossHead::LossHead(const StepContext& context, const BaseStore& base, const Aren
       row_loss_(arena.as<float>("head.row_loss")),
       total_(arena.as<double>("head.total_loss")) {
   const EndTensor norm = base.final_norm();
-  cast(context.stream, norm.data, storage_dtype(norm), norm_weight_, DType::f32,
+  const void* norm_values = norm.data;
+  if (context.stream.device == DeviceKind::cuda) {
+    // Through a buffer that is not in use yet: kernels read device memory.
+    copy_bytes(context.stream, gradient_sum_, norm.data,
+               static_cast<std::uint64_t>(architecture_.hidden) * bytes_of(storage_dtype(norm)));
+    norm_values = gradient_sum_;
+    stream_ =
+        std::make_unique<HeadStream>(head_, context.plan->vocabulary_chunk, arena, context.stream);
+  }
+  cast(context.stream, norm_values, storage_dtype(norm), norm_weight_, DType::f32,
        architecture_.hidden);
   fill_bytes(context.stream, total_, 0, sizeof(double));
 }
@@ -60,10 +72,24 @@ void LossHead::normalise(std::int64_t rows, const void* x) {
                                      .eps = architecture_.rms_eps});
 }
 
+void LossHead::prefetch() {
+  if (stream_ != nullptr) stream_->prefetch();
+}
+
 void LossHead::load_chunk(std::int64_t first, std::int64_t classes) {
   const auto offset = static_cast<std::size_t>(first * architecture_.hidden);
-  cast(context_.stream, head_.data + offset * bytes_of(head_dtype_), head_dtype_, weight_,
-       context_.dtype, classes * architecture_.hidden);
+  const std::byte* rows =
+      stream_ != nullptr ? stream_->acquire() : head_.data + offset * bytes_of(head_dtype_);
+  if (stream_ != nullptr && head_dtype_ == context_.dtype) {
+    weight_ = rows;
+    return;
+  }
+  cast(context_.stream, rows, head_dtype_, chunk_, context_.dtype, classes * architecture_.hidden);
+  weight_ = chunk_;
+}
+
+void LossHead::release_chunk() {
+  if (stream_ != nullptr) stream_->release();
 }
 
 void LossHead::multiply_chunk(std::int64_t rows, std::int64_t classes) {
@@ -99,7 +125,10 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
                                                .classes = classes,
                                                .first_class = first,
                                                .softcap = architecture_.final_softcap});
-    if (!wants_dx) continue;
+    if (!wants_dx) {
+      release_chunk();
+      continue;
+    }
     const void* exponentials = logits_;
     if (exponentials_ != nullptr) {
       cast(context_.stream, logits_, DType::f32, exponentials_, context_.dtype, rows * classes);
@@ -121,6 +150,7 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
          .n = hidden,
          .k = classes,
          .beta = first > 0 ? 1.0F : 0.0F});
+    release_chunk();
   }
   cross_entropy_loss(context_.stream, {.targets = targets.targets,
                                        .state = state_,
@@ -134,14 +164,11 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
 void LossHead::differentiate(std::int64_t rows, const HeadTargets& targets, const void* x, void* dx,
                              float inv_supervised) {
   const std::int64_t hidden = architecture_.hidden;
-  gather_rows(context_.stream, {.source = head_.data,
-                                .index = targets.target_ids,
-                                .y = target_rows_,
-                                .rows = rows,
-                                .cols = hidden,
-                                .source_rows = architecture_.vocab,
-                                .source_dtype = head_dtype_,
-                                .y_dtype = context_.dtype});
+  rows_.gather(context_.stream, {.index = targets.target_ids,
+                                 .host_index = targets.host_target_ids,
+                                 .rows = rows,
+                                 .y = target_rows_,
+                                 .y_dtype = context_.dtype});
   cross_entropy_finish(context_.stream, {.accumulated = gradient_sum_,
                                          .target_rows = target_rows_,
                                          .targets = targets.targets,
@@ -172,11 +199,13 @@ std::vector<float> LossHead::logits(std::int64_t rows, std::int64_t tokens, cons
     const std::int64_t classes = std::min(context_.plan->vocabulary_chunk, vocab - first);
     load_chunk(first, classes);
     multiply_chunk(rows, classes);
+    release_chunk();
     for (std::int64_t row = 0; row < tokens; ++row) {
       copy_bytes(context_.stream, all.data() + row * vocab + first, logits_ + row * classes,
                  static_cast<std::uint64_t>(classes) * sizeof(float));
     }
   }
+  synchronise(context_.stream);
   const float cap = architecture_.final_softcap;
   if (cap > 0) {
     for (float& logit : all) logit = cap * std::tanh(logit / cap);

@@ -4,26 +4,35 @@
 // gradient of the head's input as an fp32 sum that is rescaled whenever the maximum moves.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "kernels/cross_entropy.hpp"
 #include "kernels/rms_norm.hpp"
 #include "model/base_store.hpp"
 #include "train/arena.hpp"
+#include "train/head_stream.hpp"
+#include "train/host_rows.hpp"
 #include "train/workspace.hpp"
 
 namespace poros {
 
 /// Targets of a sweep; device pointers, [rows] each.
 struct HeadTargets {
-  const std::int32_t* targets = nullptr;     // -1: not supervised
-  const std::int32_t* target_ids = nullptr;  // the same with 0 for -1
+  const std::int32_t* targets = nullptr;          // -1: not supervised
+  const std::int32_t* target_ids = nullptr;       // the same with 0 for -1
+  const std::int32_t* host_target_ids = nullptr;  // a copy in host memory
 };
 
 class LossHead {
  public:
   /// @param base outlives this
-  LossHead(const StepContext& context, const BaseStore& base, const Arena& arena);
+  /// @param rows the head's rows, for gathering those of the targets; outlives this
+  LossHead(const StepContext& context, const BaseStore& base, const HostRows& rows,
+           const Arena& arena);
+
+  /// On a GPU: begins to copy the head's first chunks. A pass over the head has to follow.
+  void prefetch();
 
   /// Adds the sweep's loss to the total and writes row_loss().
   /// @param x  output of the last layer [rows, hidden]
@@ -42,22 +51,27 @@ class LossHead {
 
  private:
   void normalise(std::int64_t rows, const void* x);
-  /// Rows first .. first + classes - 1 of the head in compute dtype.
+  /// Rows first .. first + classes - 1 of the head in compute dtype, into weight_.
   void load_chunk(std::int64_t first, std::int64_t classes);
+  /// The chunk's work is queued.
+  void release_chunk();
   void multiply_chunk(std::int64_t rows, std::int64_t classes);
   void differentiate(std::int64_t rows, const HeadTargets& targets, const void* x, void* dx,
                      float inv_supervised);
 
   const StepContext& context_;
   const Architecture& architecture_;
+  const HostRows& rows_;
   EndTensor head_;
   DType head_dtype_;
+  std::unique_ptr<HeadStream> stream_;  // null on the CPU: the head is read where it lies
   NormWeight norm_kind_;
   // Arena buffers, see plan/step_buffers.cpp.
   float* norm_weight_;
   void* norm_;
   float* norm_rstd_;
-  void* weight_;
+  void* chunk_;         // room for a chunk in compute dtype
+  const void* weight_;  // the present chunk
   float* logits_;
   void* exponentials_;
   float* gradient_sum_;

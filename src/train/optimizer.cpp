@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/optimizer.hpp"
 
-#include "base/error.hpp"
-
 namespace poros {
 
 FlatParameters flat_parameters(Executor& executor) {
@@ -10,11 +8,25 @@ FlatParameters flat_parameters(Executor& executor) {
           executor.views()};
 }
 
+FlatParameters host_parameters(Executor& executor, std::vector<float>& memory) {
+  FlatParameters parameters = flat_parameters(executor);
+  const Stream stream = executor.stream();
+  if (stream.device == DeviceKind::cpu) return parameters;
+  const auto elements = static_cast<std::size_t>(executor.flat_elements());
+  memory.resize(4 * elements);
+  float* at = memory.data();
+  for (float** buffer :
+       {&parameters.master, &parameters.gradient, &parameters.exp_avg, &parameters.exp_avg_sq}) {
+    copy_bytes(stream, at, *buffer, elements * sizeof(float));
+    *buffer = at;
+    at += elements;
+  }
+  synchronise(stream);
+  return parameters;
+}
+
 AdamW::AdamW(const FlatParameters& parameters, const AdamWSettings& settings, const Stream& stream)
     : settings_(settings), stream_(stream) {
-  if (stream.device != DeviceKind::cpu) {
-    fail(Fault::environment, "AdamW: this build of poros-cell has no device code");
-  }
   tensors_.reserve(parameters.views.size());
   for (const ParameterView& view : parameters.views) {
     AdamWTensor tensor;
@@ -25,21 +37,52 @@ AdamW::AdamW(const FlatParameters& parameters, const AdamWSettings& settings, co
     tensor.count = view.rows * view.cols;
     tensors_.push_back(tensor);
   }
-  const AdamWTensors list{tensors_.data(), nullptr, static_cast<std::int64_t>(tensors_.size())};
-  workspace_.resize(static_cast<std::size_t>(global_norm_workspace(list)));
+  // Pieces at 256-byte boundaries of one allocation.
+  std::uint64_t bytes = 0;
+  const auto piece = [&](std::uint64_t size) {
+    const std::uint64_t at = bytes;
+    bytes += (size + 255) / 256 * 256;
+    return at;
+  };
+  const std::uint64_t norm = piece(sizeof(GradientNorm)), updates = piece(sizeof(std::int64_t));
+  const std::uint64_t list_bytes = tensors_.size() * sizeof(AdamWTensor);
+  const std::uint64_t device_list = piece(list_bytes);
+  const std::uint64_t work =
+      piece(static_cast<std::uint64_t>(global_norm_workspace(list())) * sizeof(double));
+  memory_ = DeviceBuffer(bytes, stream);
+  fill_bytes(stream, memory_.data(), 0, bytes);
+  norm_ = reinterpret_cast<GradientNorm*>(memory_.data() + norm);
+  updates_ = reinterpret_cast<std::int64_t*>(memory_.data() + updates);
+  workspace_ = reinterpret_cast<double*>(memory_.data() + work);
+  if (stream.device == DeviceKind::cuda) {
+    device_tensors_ = reinterpret_cast<AdamWTensor*>(memory_.data() + device_list);
+    copy_bytes(stream, device_tensors_, tensors_.data(), list_bytes);
+    synchronise(stream);
+  }
+}
+
+AdamWTensors AdamW::list() const {
+  return {tensors_.data(), device_tensors_, static_cast<std::int64_t>(tensors_.size())};
 }
 
 GradientNorm AdamW::measure_norm() {
-  const AdamWTensors list{tensors_.data(), nullptr, static_cast<std::int64_t>(tensors_.size())};
-  global_norm(stream_, {list, workspace_.data(), &norm_});
-  return norm_;
+  global_norm(stream_, {list(), workspace_, norm_});
+  GradientNorm norm;
+  read_back(stream_, &norm, norm_, sizeof norm);
+  return norm;
+}
+
+std::int64_t AdamW::updates() const {
+  std::int64_t updates = 0;
+  read_back(stream_, &updates, updates_, sizeof updates);
+  return updates;
 }
 
 void AdamW::update(double learning_rate) {
   AdamWStep step;
-  step.tensors = {tensors_.data(), nullptr, static_cast<std::int64_t>(tensors_.size())};
-  step.norm = &norm_;
-  step.step = &updates_;
+  step.tensors = list();
+  step.norm = norm_;
+  step.step = updates_;
   step.learning_rate = learning_rate;
   step.beta1 = AdamWSettings::kBeta1;
   step.beta2 = AdamWSettings::kBeta2;

@@ -7,6 +7,7 @@
 
 #include "kernels/adamw.hpp"
 #include "kernels/device.hpp"
+#include "train/device.hpp"
 #include "train/executor.hpp"
 
 namespace poros {
@@ -35,12 +36,12 @@ struct AdamWSettings {
 class AdamW {
  public:
   /// The buffers outlive this object.
-  /// @throws Error(Fault::environment) for a CUDA stream in a build without device code
   AdamW(const FlatParameters& parameters, const AdamWSettings& settings, const Stream& stream);
   AdamW(const AdamW&) = delete;
   AdamW& operator=(const AdamW&) = delete;
 
   /// Global 2-norm of the gradients as they stand, before clipping, and whether all are finite.
+  /// Waits for it.
   GradientNorm measure_norm();
 
   /// One update with the norm measured last. Non-finite: weights, moments and the count of updates
@@ -48,15 +49,22 @@ class AdamW {
   void update(double learning_rate);
 
   /// Updates made so far; enters the bias correction.
-  [[nodiscard]] std::int64_t updates() const { return updates_; }
+  [[nodiscard]] std::int64_t updates() const;
 
  private:
+  [[nodiscard]] AdamWTensors list() const;
+
   AdamWSettings settings_;
   Stream stream_;
   std::vector<AdamWTensor> tensors_;
-  std::vector<double> workspace_;
-  GradientNorm norm_;
-  std::int64_t updates_ = 0;
+  DeviceBuffer memory_;                    // all of the following
+  AdamWTensor* device_tensors_ = nullptr;  // CUDA only
+  double* workspace_ = nullptr;
+  GradientNorm* norm_ = nullptr;
+  std::int64_t* updates_ = nullptr;
 };
+
+/// The parameters copied to host memory; `memory` holds them. On the CPU the same pointers.
+[[nodiscard]] FlatParameters host_parameters(Executor& executor, std::vector<float>& memory);
 
 }  // namespace poros

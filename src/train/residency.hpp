@@ -37,7 +37,8 @@ class Residency {
 
 /// All blocks lie in the arena ("base.blocks"), read into it straight from the base.
 [[nodiscard]] std::unique_ptr<Residency> make_resident(const BaseStore& base,
-                                                       const MemoryPlan& plan, const Arena& arena);
+                                                       const MemoryPlan& plan, const Arena& arena,
+                                                       const Stream& stream);
 
 /// Blocks that the plan calls resident lie in the arena, the others wait in a host slab and are
 /// copied into slots: by a thread of its own that runs ahead of the compute, or with prefetch off
@@ -46,9 +47,17 @@ class Residency {
                                                        const MemoryPlan& plan, const Arena& arena,
                                                        const ExecutorDebug& debug);
 
-/// The one that the plan names.
+/// The same on a GPU: copies on a stream of their own, events both ways.
+[[nodiscard]] std::unique_ptr<Residency> make_streamed_cuda(const BaseStore& base,
+                                                            const MemoryPlan& plan,
+                                                            const Arena& arena,
+                                                            const Stream& stream,
+                                                            const ExecutorDebug& debug);
+
+/// The one that plan and stream name.
 [[nodiscard]] std::unique_ptr<Residency> make_residency(const BaseStore& base,
                                                         const MemoryPlan& plan, const Arena& arena,
+                                                        const Stream& stream,
                                                         const ExecutorDebug& debug);
 
 /// Reads a block's layers to `into`, each at its offset.
@@ -57,6 +66,7 @@ void read_block(const BaseStore& base, const BlockPlan& block, std::byte* into);
 /// The blocks that lie in the arena, by index; null for the others. Filled from the base.
 [[nodiscard]] std::vector<const std::byte*> load_resident_blocks(const BaseStore& base,
                                                                  const MemoryPlan& plan,
-                                                                 const Arena& arena);
+                                                                 const Arena& arena,
+                                                                 const Stream& stream);
 
 }  // namespace poros

@@ -26,7 +26,7 @@ class Streamed final : public Residency {
            const ExecutorDebug& debug)
       : plan_(plan),
         debug_(debug),
-        resident_(load_resident_blocks(base, plan, arena)),
+        resident_(load_resident_blocks(base, plan, arena, Stream{})),
         slots_(arena.at("base.slots")),
         slot_content_(static_cast<std::size_t>(plan.slots), -1) {
     std::uint64_t bytes = 0;

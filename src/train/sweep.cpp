@@ -66,6 +66,17 @@ void add_padding(SweepLayout& sweep) {
   }
 }
 
+std::vector<std::int32_t> document_offsets(const SweepLayout& sweep, std::int64_t slots) {
+  std::vector<std::int32_t> offsets;
+  for (std::int64_t row = 0; row < sweep.tokens; ++row) {
+    const std::int32_t begin = sweep.document_begin[static_cast<std::size_t>(row)];
+    if (begin == row) offsets.push_back(begin);
+  }
+  while (slots < static_cast<std::int64_t>(offsets.size())) slots *= 2;
+  offsets.resize(static_cast<std::size_t>(slots) + 1, static_cast<std::int32_t>(sweep.tokens));
+  return offsets;
+}
+
 std::vector<std::int32_t> rotary_positions(const SweepLayout& sweep, const RopeTable& table,
                                            std::int64_t seq_len) {
   std::vector<std::int32_t> positions(sweep.ids.size(), 0);
@@ -103,6 +114,9 @@ SweepLayout lay_out_sweep(const Architecture& architecture, const NumericalPlan&
   sweep.tokens = static_cast<std::int64_t>(sweep.ids.size());
   sweep.rows = plan.padded_rows(sweep.tokens);
   add_padding(sweep);
+  if (plan.document_slots > 0) {
+    sweep.document_offsets = document_offsets(sweep, plan.document_slots);
+  }
   for (const RopeTable& table : architecture.rope_tables) {
     sweep.positions.push_back(rotary_positions(sweep, table, plan.seq_len));
   }

@@ -24,6 +24,9 @@ struct SweepLayout {
   std::vector<std::int32_t> micro_batch, row_index;  // key dropout: row_index counts in its
                                                      // micro-batch
   std::vector<std::int32_t> source_row;              // row of the token file's part; -1: padding
+  /// First row of each document, then `tokens`, again and again until there are as many documents
+  /// as the plan's document_slots doubled until they hold them: the others are empty. CUDA only.
+  std::vector<std::int32_t> document_offsets;
   /// For each rotary table the row of it that a token takes: its position in the document, in the
   /// upper half of the table where the document is longer than the table's original_length.
   std::vector<std::vector<std::int32_t>> positions;

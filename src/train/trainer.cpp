@@ -23,6 +23,7 @@ bool run_one(Executor& executor, StepRows& rows, AdamW& optimizer, std::int64_t 
     if (!std::isfinite(report.loss) || norm.finite == 0 || !std::isfinite(norm.norm)) return false;
     optimizer.update(report.learning_rate);
   }
+  synchronise(executor.stream());
   report.seconds = monotonic_s() - begin;
   return true;
 }

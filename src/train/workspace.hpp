@@ -14,6 +14,8 @@
 
 namespace poros {
 
+class FlashAttention;
+
 [[nodiscard]] constexpr DType dtype_of(ComputeType type) {
   return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
 }
@@ -27,6 +29,8 @@ struct SweepTokens {
   std::vector<const std::int32_t*> positions;     // one a rotary table
   std::vector<std::int32_t> host_document_begin;  // host copies that tiling needs
   std::vector<std::int32_t> host_micro_batch, host_row_index;
+  const std::int32_t* document_offsets = nullptr;  // [document_slots + 1]; null on the CPU
+  std::int64_t document_slots = 0;
 };
 
 struct RotaryTable {
@@ -70,6 +74,7 @@ struct Workspace {
 struct StepContext {
   Stream stream;
   GemmEngine* gemm = nullptr;
+  FlashAttention* flash = nullptr;  // CUDA only
   const NumericalPlan* plan = nullptr;
   Workspace* work = nullptr;
   DType dtype = DType::f32;

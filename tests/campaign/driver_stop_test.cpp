@@ -39,7 +39,7 @@ TEST_F(DriverTest, SignalsEndTheRunInOrderAndTheSameCommandGoesOn) {
     EXPECT_TRUE(receipts("cell").empty());
   }
   const std::string log = text_of(root_ / "driver.log");
-  EXPECT_NE(log.find("stopped by SIGINT; 0 of 4 passes are done; to go on:"), std::string::npos)
+  EXPECT_NE(log.find("stopped by SIGINT: 0 of 4 passes are done; to go on:"), std::string::npos)
       << log;
   EXPECT_NE(log.find("__drive " + spec_.string()), std::string::npos);
   EXPECT_EQ(drive().exit_code, 0);

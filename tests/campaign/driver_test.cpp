@@ -90,7 +90,8 @@ TEST_F(DriverTest, TheSameCommandDoesNothingWhenAllIsDone) {
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(calls(), Calls{});
   EXPECT_EQ(read_file(dir_ / "results.jsonl"), journal);
-  EXPECT_NE(again.out.find("poros kjv-qwen2 nf4  ok"), std::string::npos) << again.out;
+  EXPECT_NE(again.out.find("resident kjv-qwen2 nf4  ok         2/2"), std::string::npos)
+      << again.out;
 }
 
 TEST_F(DriverTest, MorePassesAddOnlyTheMissingOnes) {
@@ -123,11 +124,12 @@ TEST_F(DriverTest, ABrokenSpecOrAMissingModelLeavesNothingBehind) {
   EXPECT_EQ(drive().exit_code, 2);
   EXPECT_FALSE(fs::exists(dir_));
   std::ofstream(spec_)
-      << "spec_id: x\ndevice: cpu\nmodels: [{model_id: ./nowhere, display_name: N}]\n"
+      << "spec_id: x\ndevice: cpu\nmodels: [{model_id: ./nowhere, display_name: Nowhere}]\n"
          "methods: [poros]\n";
   const ProcessResult missing = drive();
   EXPECT_EQ(missing.exit_code, 2);
-  EXPECT_NE(missing.err.find("nowhere"), std::string::npos) << missing.err;
+  EXPECT_NE(missing.err.find("/nowhere: the model's folder is not there"), std::string::npos)
+      << missing.err;
   EXPECT_FALSE(fs::exists(dir_));
 }
 

@@ -241,6 +241,7 @@ TEST_F(Supervisor, CellSeesNoLauncherVariablesNoGpuAndNoForeignDescriptors) {
   }
   base["SLURM_JOB_ID"] = "77";
   base["CUDA_VISIBLE_DEVICES"] = "0";
+  base.erase("OMP_WAIT_POLICY");
   command.environment = poros::cell_environment(base, "cpu");
   EXPECT_EQ(run(command).code, 0);
   const std::string seen = "\n" + log();
@@ -249,6 +250,7 @@ TEST_F(Supervisor, CellSeesNoLauncherVariablesNoGpuAndNoForeignDescriptors) {
   }
   EXPECT_NE(seen.find("\nSLURM_JOB_ID=77\n"), std::string::npos);
   EXPECT_NE(seen.find("\nCUDA_VISIBLE_DEVICES=\n"), std::string::npos);
+  EXPECT_NE(seen.find("\nOMP_WAIT_POLICY=PASSIVE\n"), std::string::npos);
   EXPECT_NE(seen.find("\nPOROS_EVENT_FD=3\n"), std::string::npos);
   EXPECT_NE(seen.find("\nPOROS_CELL_TAG=test/" + marker_ + "\n"), std::string::npos);
 

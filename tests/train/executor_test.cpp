@@ -26,8 +26,9 @@ std::string qwen2() {
   return config(R"("model_type": "qwen2")");
 }
 
+/// Every expert is chosen: a choice that changes with the weights would be a jump, not a slope.
 std::string mixtral() {
-  return config(R"("model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2)");
+  return config(R"("model_type": "mixtral", "num_local_experts": 3, "num_experts_per_tok": 3)");
 }
 
 /// d loss / d (step along `direction`) by central differences, against the gradient.
@@ -82,6 +83,7 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
   (void)executor->run_step(rows.batch(), 3);
   const std::vector<float> gradient(executor->gradient(),
                                     executor->gradient() + executor->flat_elements());
+  std::size_t checked = 0;
   for (const ParameterView& view : executor->views()) {
     SCOPED_TRACE(view.name);
     double norm = 0;
@@ -97,8 +99,11 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
       const auto at = static_cast<std::size_t>(view.offset + index);
       direction[at] = static_cast<float>(static_cast<double>(gradient[at]) / norm);
     }
+    ++checked;
     expect_directional_derivative(*executor, rows, direction);
   }
+  std::fprintf(stderr, "checked %zu of %zu\n", checked, executor->views().size());
+  EXPECT_GE(2 * checked, executor->views().size());
 }
 
 INSTANTIATE_TEST_SUITE_P(

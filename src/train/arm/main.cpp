@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // poros-cell: the trainer. `poros` starts one for each pass; it can be run by hand as well.
+// Compiled with POROS_CUDA it is poros-cell-cuda, which runs on GPUs and loads LibTorch's CUDA
+// libraries.
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -11,6 +13,7 @@
 #include "train/arm/evaluate.hpp"
 #include "train/arm/libraries.hpp"
 #include "train/arm/run_request.hpp"
+#include "train/device.hpp"
 
 namespace {
 
@@ -76,6 +79,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   set_signals();
   try {
+#ifdef POROS_CUDA
+    poros::register_cuda_device();
+#endif
     return run(argc, argv);
   } catch (const poros::Error& error) {
     std::fprintf(stderr, "poros-cell: %s\n", error.what());

@@ -2,7 +2,7 @@
 #include "train/arm/record.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -10,6 +10,14 @@
 #include "train/memory_probe.hpp"
 
 namespace poros {
+namespace {
+
+/// The sign of a NaN means nothing, so it isn't shown.
+std::string number_text(float value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
+}  // namespace
 
 PassRecord begin_record(const CellRequest& request) {
   PassRecord record;
@@ -22,14 +30,14 @@ PassRecord begin_record(const CellRequest& request) {
   return record;
 }
 
-void add_step(PassRecord& record, const StepReport& report, double arena_mb) {
+void add_step(PassRecord& record, const StepReport& report, const StepMemory& memory) {
   StepSeries& steps = record.steps;
   steps.loss.push_back(static_cast<double>(report.loss));
   steps.grad_norm.push_back(static_cast<double>(report.grad_norm));
   steps.learning_rate.push_back(report.learning_rate);
   if (record.purpose == "timed") steps.s_per_step.push_back(report.seconds);
-  steps.allocated_mb.push_back(arena_mb);
-  steps.reserved_mb.push_back(arena_mb);
+  steps.allocated_mb.push_back(memory.allocated_mb);
+  steps.reserved_mb.push_back(memory.reserved_mb);
   // One missing value would make the column unequal, so a machine without /proc has no column.
   if (const auto rss = host_rss_mb()) steps.host_rss_mb.push_back(*rss);
   steps.supervised_tokens.push_back(static_cast<double>(report.supervised_tokens));
@@ -58,7 +66,8 @@ void record_end(PassRecord& record, const TrainSummary& summary, std::int64_t st
       record.reason = "diverged";
       record.error_message = fmt::format(
           "step {} of {}: loss {}, gradient norm {}: not finite; the update was not made",
-          summary.diverged->step, steps, summary.diverged->loss, summary.diverged->grad_norm);
+          summary.diverged->step, steps, number_text(summary.diverged->loss),
+          number_text(summary.diverged->grad_norm));
       return;
   }
 }

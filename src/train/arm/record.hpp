@@ -16,9 +16,13 @@ namespace poros {
 /// A record that says whose it is and when it began; status ok, nothing measured.
 [[nodiscard]] PassRecord begin_record(const CellRequest& request);
 
+/// Device memory at the end of a step [2^20 bytes].
+struct StepMemory {
+  double allocated_mb = 0, reserved_mb = 0;
+};
+
 /// Adds one step to the series. In a parity pass, which is not timed, s_per_step stays empty.
-/// @param arena_mb device memory held [2^20 bytes]
-void add_step(PassRecord& record, const StepReport& report, double arena_mb);
+void add_step(PassRecord& record, const StepReport& report, const StepMemory& memory);
 
 /// Median of the values after the first `warmup`; nullopt when none is left.
 [[nodiscard]] std::optional<double> median_after(const std::vector<double>& values,

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@
 #include "train/arm/libraries.hpp"
 #include "train/arm/record.hpp"
 #include "train/arm/session.hpp"
+#include "train/device.hpp"
 #include "train/dump.hpp"
 #include "train/events.hpp"
 #include "train/memory_probe.hpp"
@@ -53,10 +55,13 @@ class Pass {
     if (cell.method != "poros" && cell.method != "resident") {
       fail(Fault::input, "poros-cell runs the methods poros and resident, not \"{}\"", cell.method);
     }
-    if (cell.device == "cuda") {
-      throw Skipped("no_cuda", "this build of poros-cell has no device code; use device: cpu");
+    if (cell.device == "cuda" && !has_cuda()) {
+      throw Skipped("no_cuda", cuda_device().count == nullptr
+                                   ? "this program has no device code: poros-cell-cuda has, where "
+                                     "it was built with a CUDA toolkit; or use device: cpu"
+                                   : "no GPU that CUDA can use was found; use device: cpu");
     }
-    if (cell.device != "cpu") {
+    if (cell.device != "cpu" && cell.device != "cuda") {
       fail(Fault::input, "device \"{}\" is unknown; use cuda or cpu", cell.device);
     }
   }
@@ -99,10 +104,14 @@ class Pass {
     record_.trainable_params = session_.executor->trainable_parameters();
     record_.planned_peak_mb = static_cast<double>(memory.arena_bytes) / kMiB;
     record_.versions = library_versions();
-    record_.device = {{"kind", "cpu"},
-                      {"name", cpu_model_name()},
-                      {"uuid", nullptr},
-                      {"memory_total_mb", json_or_null(host_memory_mb())}};
+    if (on_cuda()) {
+      describe_cuda();
+    } else {
+      record_.device = {{"kind", "cpu"},
+                        {"name", cpu_model_name()},
+                        {"uuid", nullptr},
+                        {"memory_total_mb", json_or_null(host_memory_mb())}};
+    }
     Json attention = Json::array();
     for (const AttentionPath path : numerical.attention) {
       const char* name = path == AttentionPath::flash ? "flash" : "blocked";
@@ -129,10 +138,28 @@ class Pass {
         reset_host_rss_peak() ? "end of load" : "start of process";
   }
 
+  [[nodiscard]] bool on_cuda() const { return session_.numerical.device.cuda; }
+
+  /// The GPU, and the allocator's peaks of the load; from here on they count anew.
+  void describe_cuda() {
+    const CudaFacts facts = cuda_device().facts();
+    record_.device = {{"kind", "cuda"},
+                      {"name", facts.name},
+                      {"uuid", facts.uuid},
+                      {"memory_total_mb", static_cast<double>(facts.total_bytes) / kMiB},
+                      {"compute_capability", facts.compute_capability}};
+    record_.versions["cuda_runtime"] = facts.runtime_version;
+    record_.versions["cuda_driver"] = facts.driver_version;
+    record_.versions["cublaslt"] = facts.cublaslt_version;
+    record_.pinned_mb = static_cast<double>(session_.memory.pinned_bytes) / kMiB;
+    record_.vram_load_peak_mb = static_cast<double>(cuda_device().memory().allocated_peak) / kMiB;
+    cuda_device().reset_peaks();
+    if (request_.cell.hardware.vram_cap_mb.has_value()) record_.flags.emplace_back("capped");
+  }
+
   void train_all(const std::function<bool()>& stop_requested) {
     const TrainingSpec& training = request_.cell.training;
     StepRows rows(std::move(tokens_), training.batch_size, training.gradient_accumulation_steps);
-    const FlatParameters parameters = flat_parameters(*session_.executor);
     TrainHooks hooks;
     hooks.should_stop = [&](std::int64_t step) {
       if (step == 1 && training.warmup_steps > 0) phase("warmup");
@@ -140,12 +167,17 @@ class Pass {
       if (step == 1) record_.load_s = process_age_s();
       return stop_requested();
     };
-    hooks.after_step = [&](const StepReport& report) { after_step(report, parameters); };
+    hooks.after_step = [&](const StepReport& report) { after_step(report); };
     const TrainSummary summary =
         train(*session_.executor, rows, training, request_.max_steps, hooks);
     record_end(record_, summary, training.steps);
     record_.s_per_step = median_after(record_.steps.s_per_step, training.warmup_steps);
     record_.host_rss_peak_mb = host_rss_peak_mb();
+    if (on_cuda()) {
+      const CudaMemory memory = cuda_device().memory();
+      record_.vram_peak_mb = static_cast<double>(memory.allocated_peak) / kMiB;
+      record_.vram_reserved_peak_mb = static_cast<double>(memory.reserved_peak) / kMiB;
+    }
     const ExecutorCounters counters = session_.executor->counters();
     record_.arm["block_copies"] = counters.block_copies;
     record_.arm["bytes_copied"] = counters.bytes_copied;
@@ -154,15 +186,31 @@ class Pass {
     record_.arm["arena_mb"] = static_cast<double>(counters.arena_bytes) / kMiB;
   }
 
-  void after_step(const StepReport& report, const FlatParameters& parameters) {
+  /// Device memory that the arena (CPU) or the allocator (CUDA) holds after a step.
+  [[nodiscard]] StepMemory step_memory() const {
+    if (on_cuda()) {
+      const CudaMemory memory = cuda_device().memory();
+      return {static_cast<double>(memory.allocated) / kMiB,
+              static_cast<double>(memory.reserved) / kMiB};
+    }
+    const double arena_mb = static_cast<double>(session_.memory.arena_bytes) / kMiB;
+    return {arena_mb, arena_mb};
+  }
+
+  void after_step(const StepReport& report) {
     const std::int64_t steps = request_.cell.training.steps;
-    const double arena_mb = static_cast<double>(session_.executor->counters().arena_bytes) / kMiB;
-    add_step(record_, report, arena_mb);
+    add_step(record_, report, step_memory());
+    const bool dumps = request_.dump && request_.dump->step == report.step;
+    FlatParameters parameters;
+    std::vector<float> memory;
+    if (dumps || request_.purpose == "parity") {
+      parameters = host_parameters(*session_.executor, memory);
+    }
     if (request_.purpose == "parity") {
       record_.hashes.push_back({parity_hash({&report.loss, 1}), parity_hash({&report.grad_norm, 1}),
                                 parity_hashes(parameters)});
     }
-    if (request_.dump && request_.dump->step == report.step) {
+    if (dumps) {
       dump_step(request_.dump->dir, parameters, report.loss, report.grad_norm);
     }
     events_.step({report.step, steps, static_cast<double>(report.loss), report.seconds,

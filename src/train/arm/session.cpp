@@ -9,6 +9,8 @@
 
 #include "base/error.hpp"
 #include "model/open_base.hpp"
+#include "train/arm/failure.hpp"
+#include "train/device.hpp"
 
 namespace poros {
 namespace {
@@ -46,6 +48,26 @@ void check_places(const Adapter& adapter, const Architecture& architecture, cons
   }
 }
 
+/// Opens the GPU; an allocator limit of the spec counts from here on.
+void* open_cuda(const HardwareSpec& hardware) {
+  void* stream = cuda_device().open();
+  if (hardware.vram_cap_mb.has_value()) {
+    cuda_device().limit_memory(static_cast<std::uint64_t>(*hardware.vram_cap_mb) << 20);
+  }
+  return stream;
+}
+
+/// An expert's rows are counted on the host, which a GPU's stream would have to wait for.
+void refuse_experts(const Architecture& architecture) {
+  for (const LayerShape& layer : architecture.layers) {
+    if (layer.mlp.experts > 0) {
+      throw Skipped("unsupported",
+                    architecture.model_type +
+                        ": mixtures of experts train on the CPU only so far; use device: cpu");
+    }
+  }
+}
+
 }  // namespace
 
 std::string Session::asked_for() const {
@@ -60,8 +82,15 @@ void open_session(const SessionInput& input, const std::function<void(const char
   if (input.threads < 1 || input.threads > std::numeric_limits<int>::max()) {
     fail(Fault::input, "threads {} must be at least 1", input.threads);
   }
-  const DeviceModel device = cpu_device_model(static_cast<int>(input.threads));
-  prepare_cpu_math(device);
+  const bool cuda = input.cell.device == "cuda";
+  const DeviceModel device =
+      cuda ? cuda_device_model() : cpu_device_model(static_cast<int>(input.threads));
+  Stream stream{DeviceKind::cpu, nullptr, device.threads};
+  if (cuda) {
+    stream = {DeviceKind::cuda, open_cuda(input.cell.hardware), 1};
+  } else {
+    prepare_cpu_math(device);
+  }
   session.base = open_input_base(input, on_phase);
   const Architecture& architecture = session.base->architecture();
   if (!input.adapter_dir.empty()) {
@@ -70,14 +99,14 @@ void open_session(const SessionInput& input, const std::function<void(const char
       check_places(session.adapter, architecture, input.cell.lora, input.adapter_dir);
     }
   }
+  if (cuda) refuse_experts(architecture);
   const CellSpec& cell = input.cell;
   session.numerical =
       make_numerical_plan(architecture, cell.training, cell.lora, cell.poros, device);
   session.memory = make_memory_plan(*session.base, session.numerical, session.adapter.places,
                                     residency_settings(cell.method, cell.poros));
-  session.executor =
-      std::make_unique<Executor>(*session.base, session.numerical, session.memory, session.adapter,
-                                 Stream{DeviceKind::cpu, nullptr, device.threads});
+  session.executor = std::make_unique<Executor>(*session.base, session.numerical, session.memory,
+                                                session.adapter, stream);
 }
 
 }  // namespace poros

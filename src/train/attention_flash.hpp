@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by FlashAttention-2 inside LibTorch, for what it covers (numerical_plan.cpp says
+// where): CUDA, bf16, head_dim up to 256, no soft-cap. Documents are given by their offsets, padded
+// to a fixed number, so that launch shapes and temporaries don't depend on the data.
+#pragma once
+
+#include "train/attention_blocked.hpp"
+
+namespace poros {
+
+class FlashAttention {
+ public:
+  virtual ~FlashAttention() = default;
+
+  /// @param output [rows, heads * head_dim]; padding rows become 0
+  virtual void forward(const StepContext& context, const AttentionCall& call, void* output) = 0;
+
+  /// Of the forward that ran last.
+  /// @param output          what it wrote
+  /// @param output_gradient [rows, heads * head_dim]
+  /// @param qkv_gradient    shaped as qkv; padding rows become 0
+  virtual void backward(const StepContext& context, const AttentionCall& call, const void* output,
+                        const void* output_gradient, void* qkv_gradient) = 0;
+};
+
+}  // namespace poros
