@@ -77,50 +77,36 @@ std::string relative_url(std::string_view path) {
 }
 
 std::string markdown_text(std::string_view text) {
+  static constexpr std::string_view kMarkup = "|`*_[]\\#~!$";
   std::string out;
   out.reserve(text.size() + 16);
-  for (const char c : text) {
-    switch (c) {
-      case '\n':
-      case '\r':
-      case '\t':
-        out += ' ';
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '|':
-      case '`':
-      case '*':
-      case '_':
-      case '[':
-      case ']':
-      case '\\':
-      case '#':
-      case '~':
-      case '!':
-      case '$':
-        out += '\\';
-        out += c;
-        break;
-      case ':':  // keeps "https:" from becoming a link by itself
-        out += "&#58;";
-        break;
-      case '@':
-        out += "&#64;";
-        break;
-      default:
-        if (is_control(c)) {
-          out += kReplacement;
-        } else {
-          out += c;
-        }
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const auto follows = [&](std::string_view what) {
+      return text.substr(i + 1).starts_with(what);
+    };
+    if (c == '\n' || c == '\r' || c == '\t') {
+      out += ' ';
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == ':' && follows("/")) {  // some readers make bare addresses into links
+      out += "&#58;";
+    } else if (c == '.' && i >= 3 &&
+               (text.substr(i - 3, 3) == "www" || text.substr(i - 3, 3) == "WWW")) {
+      out += "&#46;";
+    } else if (c == '@') {
+      out += "&#64;";
+    } else if (kMarkup.find(c) != std::string_view::npos) {
+      out += '\\';
+      out += c;
+    } else if (is_control(c)) {
+      out += kReplacement;
+    } else {
+      out += c;
     }
   }
   return out;

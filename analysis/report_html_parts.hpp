@@ -42,8 +42,8 @@ class HtmlTable {
   bool in_row_ = false;
 };
 
-/// The outcome as a symbol and words: "✓ ok", "✕ out of memory".
-[[nodiscard]] std::string outcome_html(const Arm& arm);
+/// The outcome as a symbol and words: "✓ ok", "✕ out of memory"; below it the reason, if asked for.
+[[nodiscard]] std::string outcome_html(const Arm& arm, bool reason = true);
 
 [[nodiscard]] std::string matrix_section(const ReportModel& model);
 [[nodiscard]] std::string arms_table(const Group& group);

@@ -28,6 +28,10 @@ std::string sub(const std::string& text) {
   return text.empty() ? "" : "<span class=sub>" + text + "</span>";
 }
 
+std::string line(const std::string& html) {
+  return "<span class=line>" + html + "</span>";
+}
+
 std::string group_label(const Group& group) {
   return html_text(group.model.empty() ? group.model_id : group.model);
 }
@@ -79,8 +83,8 @@ HtmlTable::HtmlTable(std::string id, const std::string& caption, std::vector<Hea
                      bool sortable) {
   html_ = "<style>@media screen and (max-width: 760px) {";
   for (std::size_t i = 0; i < headings.size(); ++i) {
-    html_ +=
-        fmt::format("#{} td:nth-child({})::before{{content:\"{}\"}}", id, i + 1, headings[i].label);
+    html_ += fmt::format("#{} td:nth-child({})::before{{content:\"{}\"}}", id, i + 1,
+                         css_label(headings[i].label));
   }
   html_ += fmt::format("}}</style><table id={} class=\"stack{}\" role=table>", id,
                        sortable ? " sort" : "");
@@ -125,13 +129,13 @@ std::string HtmlTable::finish() {
   return std::move(html_) + "</tbody></table>\n";
 }
 
-std::string outcome_html(const Arm& arm) {
+std::string outcome_html(const Arm& arm, bool reason) {
   const auto index = static_cast<std::size_t>(arm.outcome);
   std::string html =
       fmt::format("<span class=\"s s-{}\"><span aria-hidden=true>{}</span> {}</span>",
                   kOutcomeClasses[index], kOutcomeSymbols[index],
                   html_text(arm.outcome == Outcome::flagged ? arm.words : word(arm.outcome)));
-  if (arm.outcome != Outcome::ok) html += sub(html_text(arm.reason));
+  if (reason && arm.outcome != Outcome::ok) html += sub(html_text(arm.reason));
   return html;
 }
 
@@ -152,10 +156,10 @@ std::string matrix_section(const ReportModel& model) {
         table.cell("<span class=s-pending>not planned</span>");
         continue;
       }
-      std::string html = outcome_html(*arm);
-      if (arm->memory_mb) html += "<br>" + record_link(arm->record, memory(arm->memory_mb), true);
+      std::string html = outcome_html(*arm, false);
+      if (arm->memory_mb) html += line(record_link(arm->record, memory(arm->memory_mb), true));
       if (arm->s_per_step) {
-        html += fmt::format("<br>{}", record_link(arm->record, seconds(arm->s_per_step) + "/step"));
+        html += line(record_link(arm->record, seconds(arm->s_per_step) + "/step"));
       }
       table.cell(html);
     }
@@ -274,7 +278,8 @@ std::string ratios_section(const ReportModel& model) {
                    {"Excluded as flagged", true}});
   const auto with_spread = [](const auto& middle, const auto& low, const auto& high) {
     if (!middle) return std::string(kMissing);
-    return fmt::format("{} ({}\u2013{})", factor(middle), significant(*low), significant(*high));
+    const std::string least = significant(*low), most = significant(*high);
+    return factor(middle) + (least == most ? "" : fmt::format(" ({}\u2013{})", least, most));
   };
   for (const MethodSummary& s : model.ratios) {
     table.begin_row();

@@ -57,9 +57,11 @@ void take_times(Arm& arm, const RunArtifact& artifact) {
   if (!artifact.pass_s_per_step.empty()) {
     const auto& times = artifact.pass_s_per_step;
     arm.s_per_step = median(times);
-    arm.s_low = *std::min_element(times.begin(), times.end());
-    arm.s_high = *std::max_element(times.begin(), times.end());
-    arm.s_stddev = stddev(times);
+    if (times.size() > 1) {  // one pass has no spread
+      arm.s_low = *std::min_element(times.begin(), times.end());
+      arm.s_high = *std::max_element(times.begin(), times.end());
+      arm.s_stddev = stddev(times);
+    }
   } else {  // older artifacts have the figures alone
     arm.s_per_step = artifact.s_per_step;
     arm.s_low = artifact.s_per_step_min;

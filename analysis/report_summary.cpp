@@ -80,19 +80,20 @@ MethodSummary summary_of(const ReportModel& model, const std::string& method,
   return result;
 }
 
-std::string spread(std::optional<double> low, std::optional<double> high, std::size_t n) {
-  return n < 2 ? "" : fmt::format(" ({}\u2013{})", significant(*low), factor(high));
+std::string spread(std::optional<double> low, std::optional<double> high) {
+  const std::string least = significant(*low), most = significant(*high);
+  return least == most ? "" : fmt::format(" ({}\u2013{}\u00d7)", least, most);
 }
 
 std::string ratio_sentence(const MethodSummary& s, bool cpu) {
   std::string text = fmt::format("Against {}, {} ", s.reference, s.method);
   if (s.memory_ratio) {
     text += fmt::format("takes {}{} the {}memory", factor(s.memory_ratio),
-                        spread(s.memory_low, s.memory_high, s.compared), cpu ? "host " : "");
+                        spread(s.memory_low, s.memory_high), cpu ? "host " : "");
   }
   if (s.time_ratio) {
     text += fmt::format("{}{}{} the time per step", s.memory_ratio ? " and " : "takes ",
-                        factor(s.time_ratio), spread(s.time_low, s.time_high, s.compared));
+                        factor(s.time_ratio), spread(s.time_low, s.time_high));
   }
   text += fmt::format(", {}over {} of {}", s.compared > 1 ? "median " : "", s.compared,
                       counted(s.groups, "comparison"));
@@ -139,11 +140,13 @@ void summarise(ReportModel& model) {
                                         counted(sentences - kMaxFitSentences, "comparison group")));
   }
   for (const char* reference : {"resident", "peft"}) {
+    const bool used = std::any_of(model.groups.begin(), model.groups.end(),
+                                  [&](const Group& group) { return group.reference == reference; });
     for (const std::string& method : model.methods) {
-      if (method == reference) continue;
+      if (!used || method == reference) continue;
       MethodSummary summary = summary_of(model, method, reference);
-      if (summary.compared == 0) continue;
-      model.summary.push_back(ratio_sentence(summary, cpu));
+      if (summary.compared == 0 && summary.excluded == 0) continue;
+      if (summary.compared > 0) model.summary.push_back(ratio_sentence(summary, cpu));
       model.ratios.push_back(std::move(summary));
     }
   }

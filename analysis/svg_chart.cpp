@@ -116,7 +116,7 @@ std::vector<double> round_ticks(double low, double high, int n) {
   const double power = std::pow(10, std::floor(std::log10(rough)));
   double step = 10 * power;
   for (const double nice : {1.0, 2.0, 5.0}) {
-    if (nice * power >= rough * 0.999) {
+    if (nice * power >= rough * 0.75) {
       step = nice * power;
       break;
     }
@@ -147,7 +147,7 @@ std::string line_chart(const LineChart& chart) {
   std::string svg = begin_svg(chart.title);
   if (chart.shaded_steps > 0 && chart.shaded_steps < static_cast<std::int64_t>(steps)) {
     const double end = x.at(static_cast<double>(chart.shaded_steps) + 0.5);
-    svg += fmt::format("<rect class=warm x={} y={} width={:.1f} height={}/>", kLeft, kTop,
+    svg += fmt::format("<rect class=warm x={} y={} width={:.1f} height={} />", kLeft, kTop,
                        end - kLeft, kHeight - kBottom - kTop);
     svg += fmt::format("<text class=tw x={} y={}>warm-up</text>", kLeft + 4, kTop + 11);
   }

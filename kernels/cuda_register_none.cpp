@@ -4,6 +4,8 @@
 
 namespace poros {
 
-bool register_cuda_kernels() { return false; }
+bool register_cuda_kernels() {
+  return false;
+}
 
 }  // namespace poros

@@ -10,12 +10,16 @@
 #include "kernels/nf4.hpp"
 
 #if defined(__x86_64__)
+#ifndef __clang__
 #pragma GCC diagnostic push
 // GCC 12 reports its own _mm512_undefined_ps() as uninitialised (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#ifndef __clang__
 #pragma GCC diagnostic pop
+#endif
 #define POROS_NF4_X86 1
 #endif
 

@@ -37,14 +37,17 @@ class Pool {
       ++generation_;
     }
     wake_.notify_all();
+    // The caller runs parts as well: a loop within its part must not wait for this very job.
+    inside_part = true;
     std::unique_lock lock(mutex_);
     take_parts(lock);
+    inside_part = false;
     done_.wait(lock, [this] { return unfinished_ == 0; });
   }
 
  private:
   void work(std::uint64_t seen) {
-    inside_worker = true;
+    inside_part = true;
     std::unique_lock lock(mutex_);
     while (true) {
       wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
@@ -76,12 +79,12 @@ class Pool {
   bool stop_ = false;
 
  public:
-  static thread_local bool inside_worker;
+  static thread_local bool inside_part;
 };
-thread_local bool Pool::inside_worker = false;
+thread_local bool Pool::inside_part = false;
 
 void run_on_pool(int parts, void (*call)(void*, int), void* context) {
-  if (Pool::inside_worker) {  // a parallel loop within a parallel loop runs where it is
+  if (Pool::inside_part) {  // a parallel loop within a parallel loop runs where it is
     for (int part = 0; part < parts; ++part) call(context, part);
     return;
   }

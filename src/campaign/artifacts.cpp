@@ -14,6 +14,21 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+/// Of at least one value.
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+/// Over the population, of at least one value.
+double population_stddev(const std::vector<double>& values) {
+  const double centre = mean(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - centre) * (value - centre);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
 /// Adds a number to a list where there is one.
 void add(std::vector<double>& list, const std::optional<double>& value) {
   if (value) list.push_back(*value);
@@ -180,19 +195,6 @@ std::optional<double> ratio(const std::optional<double>& own, const std::optiona
 
 }  // namespace
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-double population_stddev(const std::vector<double>& values) {
-  const double centre = mean(values);
-  double sum = 0;
-  for (const double value : values) sum += (value - centre) * (value - centre);
-  return std::sqrt(sum / static_cast<double>(values.size()));
-}
-
 double first_step_tolerance(const std::string& compute_dtype) {
   // The adapter's B is zero in the first step, so dropout plays no part: only rounding differs.
   return compute_dtype == "fp32" ? 1e-3 : 2e-2;
@@ -262,7 +264,7 @@ void check_equal_work(std::vector<RunArtifact*>& group,
     if (std::find(arm.flags.begin(), arm.flags.end(), "suspect") == arm.flags.end()) {
       arm.flags.push_back("suspect");
     }
-    arm.reason = difference + " of " + group[reference]->method;
+    arm.reason = difference + " (" + group[reference]->method + ")";
   }
 }
 

@@ -26,9 +26,6 @@ struct ArtifactContext {
   std::int64_t n_passes = 0;  // asked for
 };
 
-[[nodiscard]] double median(std::vector<double> values);                    // of at least one value
-[[nodiscard]] double population_stddev(const std::vector<double>& values);  // the same
-
 /// The artifact of one cell. The first pass that did not end ok decides the status; numbers come
 /// from the passes that did.
 [[nodiscard]] RunArtifact make_artifact(const ArtifactContext& context, const PlannedCell& cell,

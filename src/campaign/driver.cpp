@@ -140,14 +140,17 @@ void Driver::run_groups(CampaignResult& result) {
                       plan_.cells.begin(), plan_.cells.end(),
                       [&](const PlannedCell& cell) { return !arms_.at(cell.spec.method).skip; })) *
                   plan_.spec.training.n_passes;
-  live_.set_passes(passes_total_, count_left());
+  for (const ComparisonGroup& group : plan_.groups) left_elsewhere_ += count_left(group);
+  live_.set_passes(passes_total_, left_elsewhere_);
   for (const ComparisonGroup& group : plan_.groups) {
     if (signals_.requested()) break;
+    left_elsewhere_ -= count_left(group);
     run_group(group, result);
+    left_elsewhere_ += count_left(group);  // what it could not finish
   }
   result.stopped = signals_.requested();
   result.passes_total = passes_total_;
-  result.passes_left = count_left();
+  result.passes_left = left_elsewhere_;
 }
 
 bool Driver::is_settled(const AttemptEntry& entry) const {
@@ -179,19 +182,10 @@ bool Driver::wants_parity(const ComparisonGroup& group) const {
   return options_.retry && done->status != "ok" && done->seq < first_seq_;
 }
 
-bool Driver::has_work(const ComparisonGroup& group) const {
-  for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
-    if (needs_run(plan_.cells[slot.cell], slot.pass)) return true;
-  }
-  return false;
-}
-
-std::int64_t Driver::count_left() const {
+std::int64_t Driver::count_left(const ComparisonGroup& group) const {
   std::int64_t left = 0;
-  for (const ComparisonGroup& group : plan_.groups) {
-    for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
-      left += needs_run(plan_.cells[slot.cell], slot.pass) ? 1 : 0;
-    }
+  for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
+    left += needs_run(plan_.cells[slot.cell], slot.pass) ? 1 : 0;
   }
   return left;
 }
@@ -249,7 +243,7 @@ bool Driver::prepare(GroupState& state) {
 
 void Driver::run_group(const ComparisonGroup& group, CampaignResult& result) {
   GroupState state{group, {}, {}, false};
-  if (has_work(group)) {
+  if (count_left(group) > 0) {
     refuse_mixed_builds(group);
     if (!prepare(state)) return;
   }
@@ -323,7 +317,7 @@ RecordedPass Driver::run_one_attempt(GroupState& state, const PlannedCell& cell,
   RecordedPass recorded = record_pass(cell, record);
   state.has_news = true;
   const double wall_s = monotonic_s() - start_s;
-  live_.set_passes(passes_total_, count_left());
+  live_.set_passes(passes_total_, left_elsewhere_ + count_left(state.group));
   const std::string what = timed ? fmt::format("pass {}/{}", pass + 1, n_passes)
                                  : (dump ? "parity dump" : "parity pass");
   live_.end(fmt::format("{} {}{}: {}, {}", cell.label(), what,

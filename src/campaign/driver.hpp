@@ -54,9 +54,8 @@ class Driver {
 
   [[nodiscard]] bool needs_run(const PlannedCell& cell, std::int64_t pass) const;
   [[nodiscard]] bool is_settled(const AttemptEntry& entry) const;
-  [[nodiscard]] bool has_work(const ComparisonGroup& group) const;
   [[nodiscard]] bool wants_parity(const ComparisonGroup& group) const;
-  [[nodiscard]] std::int64_t count_left() const;
+  [[nodiscard]] std::int64_t count_left(const ComparisonGroup& group) const;
 
   /// Runs a pass until an attempt counts, is stopped, or was lost too often.
   /// @returns nothing when the run is to stop
@@ -98,8 +97,8 @@ class Driver {
   ArtifactContext artifact_context_;
   std::optional<AttemptContext> attempt_context_;
   Ledger ledger_;
-  std::int64_t passes_total_ = 0;
-  std::int64_t first_seq_ = 0;  // receipts from here on are of this run
+  std::int64_t passes_total_ = 0, left_elsewhere_ = 0;  // the latter: in the other groups
+  std::int64_t first_seq_ = 0;                          // receipts from here on are of this run
 };
 
 }  // namespace poros

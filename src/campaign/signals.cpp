@@ -36,7 +36,11 @@ StopSignals::StopSignals() {
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  for (int i = 0; i < 4; ++i) ::sigaction(kSignals[i], &action, &old_[i]);
+  for (int i = 0; i < 4; ++i) {
+    ::sigaction(kSignals[i], nullptr, &old_[i]);
+    // What nohup or a shell's background job ignores stays ignored.
+    if (old_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {

@@ -6,6 +6,7 @@
 #include "base/files.hpp"
 #include "base/sha256.hpp"
 #include "model/adapter.hpp"
+#include "model/adapter_tensors.hpp"
 #include "model/convert.hpp"
 #include "model/lora_match.hpp"
 #include "model/safetensors.hpp"
@@ -33,10 +34,9 @@ void require_plain_lora(const Json& config, const std::string& origin) {
   if (!is_off(config, "modules_to_save")) {
     fail(Fault::input, "{}: modules_to_save (whole trained modules) is not supported", origin);
   }
-  for (const char* key :
-       {"target_parameters", "trainable_token_indices", "fan_in_fan_out", "lora_bias", "use_qalora",
-        "use_bdlora", "layer_replication", "alora_invocation_tokens", "arrow_config", "kasa_config",
-        "velora_config", "monteclora_config"}) {
+  for (const char* key : {"trainable_token_indices", "fan_in_fan_out", "lora_bias", "use_qalora",
+                          "use_bdlora", "layer_replication", "alora_invocation_tokens",
+                          "arrow_config", "kasa_config", "velora_config", "monteclora_config"}) {
     if (!is_off(config, key)) fail(Fault::input, "{}: {} is not supported", origin, key);
   }
   const std::string bias = json_find<std::string>(config, "bias", origin).value_or("none");
@@ -73,6 +73,20 @@ LoraSpec spec_from(const Json& config, const std::string& origin) {
   return lora;
 }
 
+[[noreturn]] void refuse_left_over(const std::string& name, const Architecture& architecture,
+                                   const std::string& origin) {
+  std::string why = fmt::format("fits no linear layer of this {} model with {} layers",
+                                architecture.model_type, architecture.layer_count());
+  if (name.ends_with(".lora_magnitude_vector")) why = "belongs to DoRA, which is not supported";
+  if (name.find("lora_embedding_") != std::string::npos ||
+      name.find("embed_tokens") != std::string::npos || name.find("lm_head") != std::string::npos) {
+    why = "adapts the embedding or the head, which is not supported";
+  }
+  fail(Fault::input, "{}: tensor \"{}\" {}", origin, name, why);
+}
+
+}  // namespace
+
 std::vector<float> read_matrix(const SafetensorsFile& file, const TensorInfo& tensor,
                                std::int64_t rows, std::int64_t cols) {
   const std::string where = fmt::format("{}: tensor \"{}\"", file.path().string(), tensor.name);
@@ -93,20 +107,6 @@ std::vector<float> read_matrix(const SafetensorsFile& file, const TensorInfo& te
   return values;
 }
 
-[[noreturn]] void refuse_left_over(const std::string& name, const Architecture& architecture,
-                                   const std::string& origin) {
-  std::string why = fmt::format("fits no linear layer of this {} model with {} layers",
-                                architecture.model_type, architecture.layer_count());
-  if (name.ends_with(".lora_magnitude_vector")) why = "belongs to DoRA, which is not supported";
-  if (name.find("lora_embedding_") != std::string::npos ||
-      name.find("embed_tokens") != std::string::npos || name.find("lm_head") != std::string::npos) {
-    why = "adapts the embedding or the head, which is not supported";
-  }
-  fail(Fault::input, "{}: tensor \"{}\" {}", origin, name, why);
-}
-
-}  // namespace
-
 Adapter read_adapter(const fs::path& folder, const Architecture& architecture) {
   const fs::path config_path = folder / "adapter_config.json";
   const fs::path weights_path = folder / "adapter_model.safetensors";
@@ -120,24 +120,34 @@ Adapter read_adapter(const fs::path& folder, const Architecture& architecture) {
   const LoraSpec lora = spec_from(adapter.config, origin);
 
   const SafetensorsFile file(weights_path);
-  std::map<std::string, const TensorInfo*> left;
+  AdapterTensors left;
   for (const auto& [name, tensor] : file.tensors()) left[name] = &tensor;
+  PlacedWeights placed;
   for (std::int64_t layer = 0; layer < architecture.layer_count(); ++layer) {
-    for (const LinearShape& linear : architecture.layers[static_cast<std::size_t>(layer)].linears) {
-      const std::string name = fmt::format("{}{}.{}", architecture.peft_prefix, layer, linear.name);
+    const auto& linears = architecture.layers[static_cast<std::size_t>(layer)].linears;
+    for (std::size_t i = 0; i < linears.size(); ++i) {
+      const std::string name =
+          fmt::format("{}{}.{}", architecture.peft_prefix, layer, linears[i].name);
       const auto a = left.find(name + ".lora_A.weight");
       const auto b = left.find(name + ".lora_B.weight");
       if (a == left.end() && b == left.end()) continue;
       if (a == left.end() || b == left.end()) {
         fail(Fault::input, "{}: {} has only one of lora_A and lora_B", weights_path.string(), name);
       }
-      LoraPlace place = make_place(architecture, layer, linear, lora);
-      adapter.weights.push_back({read_matrix(file, *a->second, place.rank, place.in),
-                                 read_matrix(file, *b->second, place.out, place.rank)});
-      adapter.places.push_back(std::move(place));
+      const LoraPlace place = make_place(architecture, layer, linears[i], lora);
+      placed[{layer, i}] = {place,
+                            {read_matrix(file, *a->second, place.rank, place.in),
+                             read_matrix(file, *b->second, place.out, place.rank)}};
       left.erase(a);
       left.erase(b);
     }
+  }
+  if (!is_off(adapter.config, "target_parameters")) {
+    read_fused_experts(adapter.config, origin, architecture, lora, file, left, placed);
+  }
+  for (auto& [at, item] : placed) {
+    adapter.places.push_back(std::move(item.first));
+    adapter.weights.push_back(std::move(item.second));
   }
   if (!left.empty()) refuse_left_over(left.begin()->first, architecture, weights_path.string());
   if (adapter.places.empty()) {

@@ -127,6 +127,10 @@ void add_dense_mlp(const Architecture& a, LayerShape& layer, bool bias) {
 
 void add_experts(const Architecture& a, LayerShape& layer, const std::string& prefix,
                  const char* gate, const char* up, const char* down) {
+  if (a.layer_count() * layer.mlp.experts > kMaxExpertsInAll) {
+    fail(Fault::input, "{} layers of {} experts are more than {} experts in all", a.layer_count(),
+         layer.mlp.experts, kMaxExpertsInAll);
+  }
   const std::int64_t inner = layer.mlp.intermediate;
   layer.mlp.router = prefix + "gate";
   layer.linears.push_back({layer.mlp.router, layer.mlp.experts, a.hidden, false, false});

@@ -30,9 +30,9 @@ void match_names(Architecture& architecture, const Checkpoint& checkpoint);
 namespace arch {
 
 // Limits of sizes in a config.json, far above any model: what is over them is a broken file.
-inline constexpr std::int64_t kMaxLayers = 4096, kMaxExperts = 4096, kMaxHeads = 65536,
-                              kMaxHeadDim = 65536, kMaxWidth = std::int64_t{1} << 24,
-                              kMaxVocab = std::int64_t{1} << 28,
+inline constexpr std::int64_t kMaxLayers = 4096, kMaxExperts = 4096, kMaxExpertsInAll = 65536,
+                              kMaxHeads = 65536, kMaxHeadDim = 65536,
+                              kMaxWidth = std::int64_t{1} << 24, kMaxVocab = std::int64_t{1} << 28,
                               kMaxPositions = std::int64_t{1} << 40;
 
 /// Everything but the layers, for keys that all decoders share.

@@ -213,6 +213,7 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
   const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
   const bool cuda = plan.device.cuda;
   if (cuda) add_ends(buffers, base, plan);
+  memory.framework_bytes = flash_temporaries(architecture, plan);
   if (settings.kind != ResidencyKind::partial) {
     lay_out(memory, buffers, settings.kind == ResidencyKind::resident ? blocks : 0, cuda);
     return memory;
@@ -254,6 +255,7 @@ Json to_json(const MemoryPlan& plan) {
           {"layer_inputs", plan.settings.inputs_on_device ? "device" : "host"},
           {"parameters", plan.parameters},
           {"arena_bytes", plan.arena_bytes},
+          {"framework_bytes", plan.framework_bytes},
           {"pinned_bytes", plan.pinned_bytes},
           {"host_bytes", plan.host_bytes},
           {"buffers", buffers}};

@@ -70,7 +70,8 @@ struct MemoryPlan {
   std::int64_t parameters = 0;         // trainable, without padding
   std::int64_t flat_elements = 0;      // of each flat buffer, padding included (zeros)
   std::vector<PlannedBuffer> buffers;
-  std::uint64_t arena_bytes = 0;  // device memory, all of it one allocation
+  std::uint64_t arena_bytes = 0;      // device memory, all of it one allocation
+  std::uint64_t framework_bytes = 0;  // device memory that LibTorch's attention takes beside it
   std::uint64_t pinned_bytes = 0;
   std::uint64_t host_bytes = 0;  // pageable
 

@@ -180,6 +180,7 @@ Json to_json(const NumericalPlan& plan) {
                {"dropout", plan.dropout},
                {"seed", plan.seed}};
   if (plan.device.cuda) {
+    json["device"]["multiprocessors"] = plan.device.multiprocessors;
     json["document_slots"] = plan.document_slots;
     json["gemm_workspace_bytes"] = plan.gemm_workspace_bytes;
   }

@@ -31,6 +31,7 @@ struct DeviceModel {
   std::string name = "cpu";     // GPU model
   std::string instruction_set;  // CPU only: "avx512", "avx2", ...
   int threads = 1;              // CPU only
+  int multiprocessors = 0;      // CUDA only; flash attention's sums depend on it
 };
 
 /// The CPU of this process. @param threads at least 1

@@ -150,6 +150,29 @@ std::int64_t rotary_table_rows(const NumericalPlan& plan, const RopeTable& table
   return table.original_length > 0 ? 2 * plan.seq_len : plan.seq_len;
 }
 
+std::uint64_t flash_temporaries(const Architecture& architecture, const NumericalPlan& plan) {
+  std::int64_t most = 0;
+  const std::int64_t rows = plan.row_capacity();
+  for (std::size_t index = 0; index < architecture.layers.size(); ++index) {
+    if (plan.attention[index] != AttentionPath::flash) continue;
+    const AttentionShape& shape = architecture.layers[index].attention;
+    const std::int64_t granule = shape.head_dim <= 128 ? 32 : 64;
+    const std::int64_t dim = (shape.head_dim + granule - 1) / granule * granule;
+    const std::int64_t query = shape.heads * shape.head_dim, key = shape.kv_heads * shape.head_dim;
+    // The backward: the deterministic fp32 sums of dQ come in as many copies as it takes to give
+    // each multiprocessor a share; with grouped heads dK and dV exist for each query head first.
+    const std::int64_t padded = rows + 128 * plan.document_slots;
+    const std::int64_t launched = std::max<std::int64_t>(1, plan.document_slots * shape.heads);
+    const std::int64_t copies =
+        std::max<std::int64_t>(1, (plan.device.multiprocessors + launched - 1) / launched);
+    const std::int64_t grouped = shape.heads == shape.kv_heads ? 0 : 2 * query;
+    const std::int64_t bytes = 2 * rows * (query + 2 * key + grouped) + 4 * shape.heads * rows +
+                               4 * shape.heads * padded + 4 * copies * padded * shape.heads * dim;
+    most = std::max(most, bytes);
+  }
+  return static_cast<std::uint64_t>(most);
+}
+
 std::vector<StepBuffer> step_buffers(const Architecture& architecture, const NumericalPlan& plan,
                                      const std::vector<LoraSiteGroup>& groups,
                                      bool inputs_on_device) {

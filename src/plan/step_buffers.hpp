@@ -42,6 +42,11 @@ struct SiteRanks {
 /// Rows of the tables of rotary positions; twice as many where short and long factors differ.
 [[nodiscard]] std::int64_t rotary_table_rows(const NumericalPlan& plan, const RopeTable& table);
 
+/// What LibTorch's flash attention takes from the caching allocator beside the arena, at most, for
+/// sweeps of at most document_slots documents [bytes]; 0 where no layer uses it.
+[[nodiscard]] std::uint64_t flash_temporaries(const Architecture& architecture,
+                                              const NumericalPlan& plan);
+
 [[nodiscard]] std::vector<StepBuffer> step_buffers(const Architecture& architecture,
                                                    const NumericalPlan& plan,
                                                    const std::vector<LoraSiteGroup>& groups,

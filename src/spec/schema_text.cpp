@@ -99,6 +99,9 @@ Json key_schema(const SchemaKey& key) {
   if (rule.max) number[rule.below_max ? "exclusiveMaximum" : "maximum"] = *rule.max;
   Json text = {{"type", "string"}};
   if (!rule.choices.empty()) text["enum"] = rule.choices;
+  if (const std::string pattern = form_pattern(rule.form); !pattern.empty()) {
+    text["pattern"] = pattern;
+  }
   Json schema;
   switch (key.type) {
     case KeyType::text:

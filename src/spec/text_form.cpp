@@ -141,6 +141,26 @@ std::string form_expectation(TextForm form) {
   return "text";
 }
 
+std::string form_pattern(TextForm form) {
+  const std::string path_or_hub =
+      R"(/|\./|\.\./|[A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$)";
+  switch (form) {
+    case TextForm::any:
+      return "";
+    case TextForm::id:
+      return "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
+    case TextForm::model:
+      return "^(" + path_or_hub + ")";
+    case TextForm::dataset:
+      return "^(synthetic$|" + path_or_hub + ")";
+    case TextForm::revision:
+      return "^[A-Za-z0-9_][A-Za-z0-9._/-]*$";
+    case TextForm::module:
+      return "^[!-~]+$";
+  }
+  return "";
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 64) return {};
   const std::string given = lower(word);

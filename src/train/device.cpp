@@ -39,7 +39,9 @@ DeviceModel cuda_device_model() {
   }
   DeviceModel model;
   model.cuda = true;
-  model.name = cuda_device().facts().name;
+  const CudaFacts facts = cuda_device().facts();
+  model.name = facts.name;
+  model.multiprocessors = facts.multiprocessors;
   return model;
 }
 

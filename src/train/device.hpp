@@ -22,6 +22,7 @@ struct CudaFacts {
   std::string name, uuid;  // uuid as nvidia-smi prints it: "GPU-xxxxxxxx-..."
   std::uint64_t total_bytes = 0;
   int compute_capability = 0;  // 90 for 9.0
+  int multiprocessors = 0;
   int runtime_version = 0, driver_version = 0, cublaslt_version = 0;
 };
 

@@ -66,6 +66,7 @@ CudaFacts facts() {
   facts.uuid = uuid_text(properties.uuid);
   facts.total_bytes = properties.totalGlobalMem;
   facts.compute_capability = properties.major * 10 + properties.minor;
+  facts.multiprocessors = properties.multiProcessorCount;
   check_cuda(cudaRuntimeGetVersion(&facts.runtime_version), "cudaRuntimeGetVersion");
   check_cuda(cudaDriverGetVersion(&facts.driver_version), "cudaDriverGetVersion");
   facts.cublaslt_version = static_cast<int>(cublasLtGetVersion());
@@ -88,6 +89,7 @@ void reset_peaks() {
 }
 
 void limit_memory(std::uint64_t bytes) {
+  c10::cuda::CUDACachingAllocator::emptyCache();  // what it keeps for later counts as well
   const auto total = static_cast<double>(facts().total_bytes);
   c10::cuda::CUDACachingAllocator::setMemoryFraction(
       std::min(1.0, static_cast<double>(bytes) / total), kDevice);
@@ -159,8 +161,8 @@ double elapsed_s(void* begin, void* end) {
 }
 
 bool pin(const void* data, std::uint64_t bytes) {
-  const cudaError_t error =
-      cudaHostRegister(const_cast<void*>(data), bytes, cudaHostRegisterDefault);
+  const cudaError_t error = cudaHostRegister(const_cast<void*>(data), bytes,
+                                             cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (error == cudaSuccess) return true;
   (void)cudaGetLastError();  // the refusal is sticky: the next launch would report it
   return false;

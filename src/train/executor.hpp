@@ -61,6 +61,7 @@ struct ExecutorDebug {
   bool poison_freed_slots = false;  // fill a freed slot with 0xFF (NaN in absmax and norms)
   double delay_copies_s = 0;        // the copy engine stands still before each block
   double delay_compute_s = 0;       // the compute stands still before each layer
+  bool refuse_pinning = false;      // as if the system didn't page-lock the streamed base
 };
 
 class Executor {

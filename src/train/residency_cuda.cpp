@@ -160,7 +160,7 @@ class StreamedCuda final : public Residency {
       read_block(base, block, host_.data() + at);
       at += block.bytes;
     }
-    pin_ = PinnedRange(host_.data(), bytes, compute);
+    if (!debug.refuse_pinning) pin_ = PinnedRange(host_.data(), bytes, compute);
     if (!pin_.pinned()) ring_ = std::make_unique<StagingRing>(copy_.stream());
     resident_ = load_resident_blocks(base, plan, arena, compute);
     for (std::int64_t slot = 0; slot < plan.slots; ++slot) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_report SOURCE OUT_DIR: report.html and report.md of a campaign folder or a campaign.h5.
-#include <fmt/format.h>
-
 #include <cstdio>
+
+#include <fmt/format.h>
 
 #include "analysis/report.hpp"
 #include "base/error.hpp"

@@ -155,6 +155,9 @@ def config_attacks() -> dict[str, tuple[str, str]]:
             json.dumps({**gemma, "layer_types": ["full_attention", "linear_attention"]}),
             "layer_types has"),
         "experts_huge": (json.dumps({**moe, "num_local_experts": 10**9}), "expected 1 to"),
+        "experts_times_layers": (
+            json.dumps({**moe, "num_local_experts": 4096, "num_hidden_layers": 4096}),
+            "experts in all"),
         "top_k_over_experts": (json.dumps({**moe, "num_experts_per_tok": 5}), "expected 1 to"),
         "mlp_only_layers_text": (json.dumps({**moe, "mlp_only_layers": ["x"]}), "layer numbers"),
         "gemma3_without_text": (json.dumps({"model_type": "gemma3"}), "without text_config"),

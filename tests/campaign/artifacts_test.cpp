@@ -140,19 +140,19 @@ TEST(Artifacts, EachKindOfUnequalWorkIsSuspect) {
   EXPECT_EQ(reason([](PassRecord&) {}), "equal");
   EXPECT_EQ(reason([](PassRecord& r) { r.steps.loss[0] += 9e-4; }), "equal");
   EXPECT_EQ(reason([](PassRecord& r) { r.steps.loss[0] += 2e-3; }),
-            "first-step loss: 4.002000 against 4.000000 of resident");
+            "first-step loss: 4.002000 against 4.000000 (resident)");
   EXPECT_EQ(reason([](PassRecord& r) { r.token_sha256 = "x"; }),
-            "other tokens: x against t of resident");
+            "other tokens: x against t (resident)");
   EXPECT_EQ(reason([](PassRecord& r) { r.adapter_sha256 = "x"; }),
-            "other initial adapter: x against a of resident");
+            "other initial adapter: x against a (resident)");
   EXPECT_EQ(reason([](PassRecord& r) { r.trainable_params = 20; }),
-            "trainable parameters: 20 against 10 of resident");
+            "trainable parameters: 20 against 10 (resident)");
   EXPECT_EQ(reason([](PassRecord& r) {
               r.base_bytes = {{"bf16", 4000}};
             }),
-            "its base is not NF4 of resident");
+            "its base is not NF4 (resident)");
   EXPECT_EQ(reason([](PassRecord& r) { r.base_bytes["nf4"] = 1500; }),
-            "bytes of the NF4 base: 1500 against 1000 of resident");
+            "bytes of the NF4 base: 1500 against 1000 (resident)");
 }
 
 }  // namespace

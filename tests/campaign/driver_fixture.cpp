@@ -83,6 +83,7 @@ pid_t DriverTest::start(const std::vector<std::string>& flags) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   ::setpgid(0, 0);
+  ::signal(SIGINT, SIG_DFL);  // a background job of a shell has it ignored
   const int log = ::open((root_ / "driver.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   ::dup2(log, 1);
   ::dup2(log, 2);

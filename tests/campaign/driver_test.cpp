@@ -173,7 +173,7 @@ TEST_F(DriverTest, UnequalWorkIsSuspectAndKeptOutOfRatios) {
   const RunArtifact poros = artifact("poros");
   EXPECT_EQ(poros.status, "ok");
   EXPECT_EQ(poros.flags, std::vector<std::string>{"suspect"});
-  EXPECT_EQ(*poros.reason, "trainable parameters: 999 against 1000 of resident");
+  EXPECT_EQ(*poros.reason, "trainable parameters: 999 against 1000 (resident)");
   EXPECT_FALSE(poros.slowdown_vs_resident_x.has_value());
 }
 

@@ -198,6 +198,22 @@ TEST_F(Program, AFullDiskIsAnError) {
   EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
 }
 
+TEST_F(Program, EvalHandsEverythingToTheTrainerBesideIt) {
+  const fs::path copy = home_ / "poros";
+  fs::copy_file(POROS_PROGRAM, copy);
+  const ProcessResult missing = run_process({copy.string(), "eval", "--model", "m"}, 30);
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_TRUE(missing.err.starts_with("poros: error: ")) << missing.err;
+  EXPECT_NE(missing.err.find("poros-cell"), std::string::npos) << missing.err;
+
+  std::ofstream(home_ / "poros-cell") << "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n";
+  fs::permissions(home_ / "poros-cell", fs::perms::owner_all);
+  const ProcessResult result =
+      run_process({copy.string(), "eval", "--model", "a b", "--json", "--help"}, 30);
+  EXPECT_EQ(result.out, "<eval><--model><a b><--json><--help>");
+  EXPECT_EQ(result.exit_code, 7);
+}
+
 TEST_F(Program, CheckPlansMemoryFromTheConfigAlone) {
   const std::string model = POROS_SOURCE_DIR "/configs/models/kjv-qwen2";
   const ProcessResult result = run({"check", model, "--device", "cpu", "--json"});

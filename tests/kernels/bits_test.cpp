@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What may not change a bit of a CPU kernel: the number of threads, and who runs them.
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include "all_ops.hpp"
@@ -56,6 +57,17 @@ TEST(Parallel, CoversEachIndexOnce) {
       for (const auto& visit : visits) EXPECT_EQ(visit, 1);
     }
   }
+}
+
+TEST(Parallel, ALoopInsideThePartOfTheCallingThread) {
+  // The barrier makes sure that the caller itself runs one of the two parts.
+  std::barrier both(2);
+  std::atomic<std::int64_t> sum{0};
+  parallel_for(2, 2, 1, [&](std::int64_t, std::int64_t) {
+    both.arrive_and_wait();
+    parallel_for(2, 10, 1, [&](std::int64_t from, std::int64_t to) { sum += to - from; });
+  });
+  EXPECT_EQ(sum, 2 * 10);
 }
 
 TEST(Parallel, LoopsInsideLoopsAndFromSeveralThreads) {

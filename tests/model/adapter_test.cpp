@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/adapter.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -168,6 +170,78 @@ TEST(Adapter, PeftsOwnFileIsReadAndWrittenAgain) {
   const test::TemporaryFolder folder;
   write_adapter(folder.path(), adapter);
   EXPECT_EQ(read_file(folder.path() / "adapter_model.safetensors"), read_file(file.path()));
+}
+
+TEST(Adapter, FusedExpertsAreSplit) {
+  const Architecture moe = architecture("arch_qwen3_moe");
+  // PEFT's file with other values, since a fresh adapter's B is zero.
+  const test::TemporaryFolder folder;
+  fs::copy_file(test::golden("peft_moe") / "adapter_config.json",
+                folder.path() / "adapter_config.json");
+  const SafetensorsFile source(test::golden("peft_moe") / "adapter_model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, info] : source.tensors()) {
+    std::vector<float> content(static_cast<std::size_t>(info.elements()));
+    for (std::size_t i = 0; i < content.size(); ++i) {
+      content[i] = static_cast<float>(static_cast<int>(i * 7 % 31) - 15);
+    }
+    TensorToWrite t;
+    t.name = name;
+    t.type = info.type;
+    t.shape = info.shape;
+    t.write = [content](const auto& put) { put(content.data(), content.size() * 4); };
+    tensors.push_back(std::move(t));
+  }
+  write_safetensors(folder.path() / "adapter_model.safetensors", std::move(tensors));
+  const Adapter adapter = read_adapter(folder.path(), moe);
+  ASSERT_EQ(adapter.places.size(), 2U * (1 + 4 * 3));
+  EXPECT_EQ(adapter.places[1].linear, "mlp.experts.0.gate_proj");
+  EXPECT_EQ(adapter.places[12].linear, "mlp.experts.3.down_proj");
+  const SafetensorsFile file(folder.path() / "adapter_model.safetensors");
+  const auto values = [&](const std::string& name) {
+    const std::string raw =
+        file.read(file.tensors().at("base_model.model.model.layers.1.mlp." + name));
+    std::vector<float> all(raw.size() / 4);
+    std::memcpy(all.data(), raw.data(), raw.size());
+    return all;
+  };
+  const std::int64_t experts = 4, rank = 4, hidden = 64, inner = 48;
+  const auto gate_up_a = values("experts.base_layer.lora_A.weight");
+  const auto gate_up_b = values("experts.base_layer.lora_B.weight");
+  const auto down_a = values("experts.lora_A.weight");
+  const auto down_b = values("experts.lora_B.weight");
+  // delta[e][o][i] = sum over r of B[o][r][e] * A[e][r][i], in PEFT's layouts and in ours.
+  const auto fused = [&](const auto& a, const auto& b, std::int64_t e, std::int64_t o,
+                         std::int64_t i, std::int64_t in) {
+    double sum = 0;
+    for (std::int64_t r = 0; r < rank; ++r) {
+      sum += static_cast<double>(b[static_cast<std::size_t>((o * rank + r) * experts + e)]) *
+             a[static_cast<std::size_t>((e * rank + r) * in + i)];
+    }
+    return sum;
+  };
+  double largest = 0;
+  for (std::size_t p = 14; p < adapter.places.size(); ++p) {
+    const LoraPlace& place = adapter.places[p];
+    const auto e = static_cast<std::int64_t>((p - 14) / 3);
+    const auto part = static_cast<std::int64_t>((p - 14) % 3);
+    EXPECT_EQ(place.rank, rank);
+    for (std::int64_t o = 0; o < place.out; ++o) {
+      for (std::int64_t i = 0; i < place.in; ++i) {
+        double own = 0;
+        for (std::int64_t r = 0; r < rank; ++r) {
+          own += static_cast<double>(adapter.weights[p].b[static_cast<std::size_t>(o * rank + r)]) *
+                 adapter.weights[p].a[static_cast<std::size_t>(r * place.in + i)];
+        }
+        const double expected = part == 2
+                                    ? fused(down_a, down_b, e, o, i, inner)
+                                    : fused(gate_up_a, gate_up_b, e, part * inner + o, i, hidden);
+        ASSERT_EQ(own, expected) << place.linear;
+        largest = std::max(largest, std::abs(own));
+      }
+    }
+  }
+  EXPECT_GT(largest, 0);
 }
 
 TEST(Adapter, UnsupportedKindsAreNamed) {

@@ -12,7 +12,9 @@ struct SpecAttack {
   const char* expected;      // what was expected, or meant
 };
 
-inline void PrintTo(const SpecAttack& attack, std::ostream* out) { *out << attack.file; }
+inline void PrintTo(const SpecAttack& attack, std::ostream* out) {
+  *out << attack.file;
+}
 
 // clang-format off
 inline constexpr SpecAttack kSpecAttacks[] = {

@@ -13,6 +13,7 @@
 #include "model/open_base.hpp"
 #include "model/safetensors.hpp"
 #include "model/token_file.hpp"
+#include "train/device.hpp"
 
 namespace poros {
 namespace {
@@ -74,15 +75,18 @@ NumericalPlan plan_for(const BaseStore& base, const RunSettings& settings) {
   PorosSpec poros;
   poros.accumulation = settings.accumulation;
   if (settings.sweep_rows > 0) poros.sweep_rows = settings.sweep_rows;
-  return make_numerical_plan(base.architecture(), training, lora, poros,
-                             cpu_device_model(settings.threads));
+  return make_numerical_plan(
+      base.architecture(), training, lora, poros,
+      settings.cuda ? cuda_device_model() : cpu_device_model(settings.threads));
 }
 
 std::unique_ptr<Executor> make_executor(const BaseStore& base, const Adapter& adapter,
                                         const RunSettings& settings) {
   const NumericalPlan plan = plan_for(base, settings);
   const MemoryPlan memory = make_memory_plan(base, plan, adapter.places, settings.residency);
-  return std::make_unique<Executor>(base, plan, memory, adapter, Stream{}, settings.debug);
+  const Stream stream =
+      settings.cuda ? Stream{DeviceKind::cuda, cuda_device().open(), 1} : Stream{};
+  return std::make_unique<Executor>(base, plan, memory, adapter, stream, settings.debug);
 }
 
 Adapter lively_adapter(const BaseStore& base, std::int64_t rank,

@@ -39,6 +39,7 @@ struct RunSettings {
   std::int64_t sweep_rows = 0;  // 0: the default
   double dropout = 0;
   int threads = 1;
+  bool cuda = false;  // on the first GPU
   ResidencySettings residency;
   ExecutorDebug debug;
 };

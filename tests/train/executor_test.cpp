@@ -102,7 +102,6 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
     ++checked;
     expect_directional_derivative(*executor, rows, direction);
   }
-  std::fprintf(stderr, "checked %zu of %zu\n", checked, executor->views().size());
   EXPECT_GE(2 * checked, executor->views().size());
 }
 
@@ -133,17 +132,18 @@ class Qwen2Step : public testing::Test {
 };
 
 TEST_F(Qwen2Step, AccumulationAndSchedulesMeanTheSame) {
-  // The same eight rows as micro-batches of one or in one batch, in one sweep or in many: equal but
-  // for the order in which fp32 sums are made.
-  const TokenRows rows = random_rows(8, 64, 96, true, 5);
+  // The same ten rows as micro-batches of one or in one batch, in one sweep or in many: equal but
+  // for the order in which fp32 sums are made. 640 tokens are two of the groups in which dA and dB
+  // are summed.
+  const TokenRows rows = random_rows(10, 64, 96, true, 5);
   std::vector<std::vector<float>> gradients;
   std::vector<float> losses;
   for (const auto& [batch, micro, sweep_rows, accumulation] :
        std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::string>>{
-           {8, 1, 0, "block_major"},
-           {1, 8, 0, "block_major"},
-           {1, 8, 192, "block_major"},
-           {2, 4, 0, "micro_major"}}) {
+           {10, 1, 0, "block_major"},
+           {1, 10, 0, "block_major"},
+           {1, 10, 192, "block_major"},
+           {2, 5, 0, "micro_major"}}) {
     RunSettings made = settings(micro);
     made.batch_size = batch;
     made.sweep_rows = sweep_rows;

@@ -9,8 +9,10 @@ poros_test(executor_reference_test SOURCES executor_reference_test.cpp
            DEPENDS poros_executor_fixture TIMEOUT 120)
 poros_test(executor_test SOURCES executor_test.cpp DEPENDS poros_executor_fixture TIMEOUT 120)
 poros_test(residency_test SOURCES residency_test.cpp DEPENDS poros_executor_fixture TIMEOUT 240)
+poros_test(executor_allocation_test SOURCES executor_allocation_test.cpp
+           DEPENDS poros_executor_fixture)
 poros_test(executor_parts_test
            SOURCES gemm_test.cpp sweep_test.cpp transfer_schedule_test.cpp DEPENDS poros::train)
 # Tests share their cores with each other: threads that wait must sleep, not spin.
 set_tests_properties(executor_reference_test executor_test residency_test executor_parts_test
-                     PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
+                     executor_allocation_test PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)

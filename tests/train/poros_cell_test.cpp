@@ -191,6 +191,9 @@ TEST(PorosCell, BrokenFilesEndAsAnErrorThatNamesThem) {
 }
 
 TEST(PorosCell, MemoryThatIsRefusedEndsAsOom) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer reserves terabytes of address space";
+#endif
   TinyCell tiny;
   CellRequest request = tiny.request("resident", 3);
   // One row of a million tokens: the plan asks for far more than the limit leaves.

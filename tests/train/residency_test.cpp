@@ -177,6 +177,22 @@ TEST(ResidencyTiming, SlowCopiesAndSlowComputeChangeNoBit) {
   expect_equal_bits(run(*base, adapter, streamed), wanted);
 }
 
+TEST(ResidencyExperts, EqualTheResidentArm) {
+  const auto base = random_base(R"({
+    "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 160,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+    "torch_dtype": "bfloat16"})",
+                                "nf4");
+  const Adapter adapter = lively_adapter(*base, 4);
+  RunSettings settings = settings_of({"", 0.1, 2, 0, "block_major", "fp32"});
+  const Trace wanted = run(*base, adapter, settings);
+  settings.residency = {.kind = ResidencyKind::streamed, .inputs_on_device = false};
+  settings.debug.poison_freed_slots = true;
+  expect_equal_bits(run(*base, adapter, settings), wanted);
+}
+
 TEST(ResidencyMemory, TheArenaTakesWhatThePlanSays) {
   const auto base = random_base(kModel, "nf4");
   const Adapter adapter = lively_adapter(*base, 4);
