@@ -7,14 +7,14 @@ namespace poros {
 
 ReportPaths write_report(const std::filesystem::path& source, const std::filesystem::path& out_dir,
                          bool html, bool markdown) {
-  const Campaign campaign = load_campaign(source);
+  const ReportModel model = make_report_model(load_campaign(source));
   ReportPaths paths;
   if (html) {
-    write_file_durably(out_dir / "report.html", report_html(campaign));
+    write_file_durably(out_dir / "report.html", report_html(model));
     paths.html = out_dir / "report.html";
   }
   if (markdown) {
-    write_file_durably(out_dir / "report.md", report_markdown(campaign));
+    write_file_durably(out_dir / "report.md", report_markdown(model));
     paths.markdown = out_dir / "report.md";
   }
   return paths;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "analysis/report_model.hpp"
 #include "receipts/campaign_store.hpp"
 
 namespace poros {
@@ -13,7 +14,10 @@ namespace poros {
 /// One self-contained page: no network reference, readable with scripts off.
 [[nodiscard]] std::string report_html(const Campaign& campaign);
 
+[[nodiscard]] std::string report_html(const ReportModel& model);
+
 [[nodiscard]] std::string report_markdown(const Campaign& campaign);
+[[nodiscard]] std::string report_markdown(const ReportModel& model);
 
 struct ReportPaths {
   std::filesystem::path html, markdown;  // empty: not written

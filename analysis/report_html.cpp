@@ -224,7 +224,10 @@ std::string records(const ReportModel& model) {
 }  // namespace
 
 std::string report_html(const Campaign& campaign) {
-  const ReportModel model = make_report_model(campaign);
+  return report_html(make_report_model(campaign));
+}
+
+std::string report_html(const ReportModel& model) {
   std::string html = head(model) + page_header(model);
   std::string sentences = "<ul class=summary>";
   for (const auto& sentence : model.summary) sentences += "<li>" + html_text(sentence) + "</li>";

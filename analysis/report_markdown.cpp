@@ -110,7 +110,10 @@ std::string environments(const std::vector<Environment>& items) {
 }  // namespace
 
 std::string report_markdown(const Campaign& campaign) {
-  const ReportModel model = make_report_model(campaign);
+  return report_markdown(make_report_model(campaign));
+}
+
+std::string report_markdown(const ReportModel& model) {
   std::string md = fmt::format("# {}\n\n", markdown_text(model.title));
   md += fmt::format("Poros Bench report. Device {}, protocol {}.",
                     model.device.empty() ? kMissing : markdown_text(model.device),

@@ -14,6 +14,19 @@ void need_values(const std::vector<double>& values, const char* what) {
   if (values.empty()) fail(Fault::run, "{} of no values", what);
 }
 
+double median_of_sorted(const std::vector<double>& sorted) {
+  const std::size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : 0.5 * (sorted[middle - 1] + sorted[middle]);
+}
+
+double quantile_of_sorted(const std::vector<double>& sorted, double q) {
+  const double position = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(std::floor(position));
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  const double weight = position - static_cast<double>(below);
+  return sorted[below] + weight * (sorted[above] - sorted[below]);
+}
+
 /// SplitMix64: small, the same on every platform (the standard library's distributions are not).
 class Generator {
  public:
@@ -28,10 +41,12 @@ class Generator {
     const double unit = static_cast<double>(z >> 11) * 0x1.0p-53;
     return static_cast<std::size_t>(unit * static_cast<double>(n));
   }
-  std::vector<double> resample(const std::vector<double>& values) {
-    std::vector<double> sample(values.size());
-    for (double& value : sample) value = values[below(values.size())];
-    return sample;
+  /// Median of a resample of `values`; `buffer` spares an allocation.
+  double resampled_median(const std::vector<double>& values, std::vector<double>& buffer) {
+    buffer.resize(values.size());
+    for (double& value : buffer) value = values[below(values.size())];
+    std::sort(buffer.begin(), buffer.end());
+    return median_of_sorted(buffer);
   }
 
  private:
@@ -42,8 +57,9 @@ template <typename Statistic>
 Interval percentile_interval(Statistic&& statistic, double level, int resamples) {
   std::vector<double> results(static_cast<std::size_t>(resamples));
   for (double& result : results) result = statistic();
+  std::sort(results.begin(), results.end());
   const double tail = 0.5 * (1 - level);
-  return {quantile(results, tail), quantile(results, 1 - tail)};
+  return {quantile_of_sorted(results, tail), quantile_of_sorted(results, 1 - tail)};
 }
 
 }  // namespace
@@ -51,18 +67,13 @@ Interval percentile_interval(Statistic&& statistic, double level, int resamples)
 double median(std::vector<double> values) {
   need_values(values, "median");
   std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+  return median_of_sorted(values);
 }
 
 double quantile(std::vector<double> values, double q) {
   need_values(values, "quantile");
   std::sort(values.begin(), values.end());
-  const double position = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(position));
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  const double weight = position - static_cast<double>(below);
-  return values[below] + weight * (values[above] - values[below]);
+  return quantile_of_sorted(values, q);
 }
 
 double mean(const std::vector<double>& values) {
@@ -82,10 +93,11 @@ Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>
   need_values(a, "bootstrap");
   need_values(b, "bootstrap");
   Generator generator(seed);
+  std::vector<double> buffer;
   return percentile_interval(
       [&] {
-        const double top = median(generator.resample(a));
-        return top / median(generator.resample(b));
+        const double top = generator.resampled_median(a, buffer);
+        return top / generator.resampled_median(b, buffer);
       },
       level, resamples);
 }
@@ -94,7 +106,9 @@ Interval bootstrap_median(const std::vector<double>& a, double level, int resamp
                           std::uint64_t seed) {
   need_values(a, "bootstrap");
   Generator generator(seed);
-  return percentile_interval([&] { return median(generator.resample(a)); }, level, resamples);
+  std::vector<double> buffer;
+  return percentile_interval([&] { return generator.resampled_median(a, buffer); }, level,
+                             resamples);
 }
 
 }  // namespace poros

@@ -56,7 +56,8 @@ struct CudaKernels {
 [[nodiscard]] CudaKernels& cuda_kernels();
 
 /// Fills the table; to be called once before the first op on CUDA. In the library
-/// poros_kernels_cuda, which is there in every build: without a CUDA toolkit it holds no device code.
+/// poros_kernels_cuda, which is there in every build: without a CUDA toolkit it holds no device
+/// code.
 /// @returns whether this program has device code
 bool register_cuda_kernels();
 
