@@ -32,7 +32,7 @@ deleted. Exit code 1 when a record that a receipt names is missing or altered.
       const Campaign campaign = gather(dir);
       const std::string store = (dir / kStoreFile).string();
       std::size_t passes = 0;
-      for (const CampaignCell& cell : campaign.cells) passes += cell.passes.size();
+      for (const CampaignCell& cell : campaign.cells) passes += cell.artifact.passes.size();
       if (options->json) {
         print_json({{"store", store},
                     {"cells", campaign.cells.size()},

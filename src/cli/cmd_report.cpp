@@ -9,6 +9,27 @@
 #include "cli/output.hpp"
 
 namespace poros {
+namespace fs = std::filesystem;
+namespace {
+
+/// write_report into a folder that is made where it is missing, and not left behind on an error.
+ReportPaths write_into(const fs::path& source, const fs::path& out, bool html, bool markdown) {
+  std::vector<fs::path> made;  // innermost first
+  for (fs::path folder = out; !folder.empty() && !fs::exists(folder);
+       folder = folder.parent_path()) {
+    made.push_back(folder);
+  }
+  fs::create_directories(out);
+  try {
+    return write_report(source, out, html, markdown);
+  } catch (...) {
+    std::error_code ignored;
+    for (const fs::path& folder : made) fs::remove(folder, ignored);  // only when it is empty
+    throw;
+  }
+}
+
+}  // namespace
 
 void add_report(CLI::App& parent, Invocation& invocation) {
   struct Options {
@@ -32,14 +53,13 @@ A report is a pure function of the records: the same records give the same bytes
 )");
   command->callback([&invocation, options] {
     invocation.run = [options] {
-      namespace fs = std::filesystem;
       const fs::path source = options->source;
       const bool both = options->html == options->markdown;
       fs::path out = options->output;
       if (out.empty()) out = fs::is_directory(source) ? source : source.parent_path();
       if (out.empty()) out = ".";
       const ReportPaths paths =
-          write_report(source, out, both || options->html, both || options->markdown);
+          write_into(source, out, both || options->html, both || options->markdown);
       Json written = Json::array();
       for (const fs::path& path : {paths.html, paths.markdown}) {
         if (!path.empty()) written.push_back(path.string());

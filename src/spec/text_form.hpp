@@ -17,8 +17,8 @@ namespace poros {
 /// Completes "expected ...".
 [[nodiscard]] std::string form_expectation(TextForm form);
 
-/// The same rule as a regular expression (ECMA 262), for the JSON Schema; empty: any text. It may be
-/// wider than form_complaint.
+/// The same rule as a regular expression (ECMA 262), for the JSON Schema; empty: any text. It may
+/// be wider than form_complaint.
 [[nodiscard]] std::string form_pattern(TextForm form);
 
 /// Whether a model or dataset is named by a path: it begins with "/", "./" or "../".

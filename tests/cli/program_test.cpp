@@ -111,6 +111,7 @@ TEST_F(Program, WrongUseExitsWithTwoAndSaysWhatWasMeant) {
            Case{{"bench", "show", "no-such-campaign", "1f3a"}, "no-such-campaign"},
            Case{{"bench", "gather", "no-such-campaign"}, "no-such-campaign"},
            Case{{"bench", "report", "no-such-campaign"}, "no-such-campaign"},
+           Case{{"bench", "report", "no-such-campaign", "-o", "out/reports"}, "no-such-campaign"},
            Case{{"schema", "specs"}, "did you mean \"spec\"?"},
            Case{{"check", "no such model"}, "\"no such model\" is not valid"},
            Case{{"check", "./no-such-model"}, "no-such-model"},
