@@ -4,6 +4,7 @@ option(POROS_WARNINGS_AS_ERRORS "Treat warnings as errors" OFF)
 option(POROS_CUDA "Build device code when a CUDA toolkit is found" ON)
 option(POROS_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 set(POROS_TORCH_ROOT "" CACHE PATH "Folder that holds torch/ (a Python site-packages folder or an unpacked LibTorch)")
+set(POROS_PREFIX "" CACHE PATH "Where scripts/bootstrap.sh put the Python environments (default: .deps in the checkout)")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -19,8 +20,11 @@ set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths below the checkout are hashed as relative ones, so that clones share compiled files.
+  set(_ccache ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+              ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${_ccache})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${_ccache})
 endif()
 
 # Bits must not depend on what the compiler may fuse: a multiply-add is contracted only where the

@@ -23,7 +23,10 @@ target_link_directories(poros_torch INTERFACE ${_torch}/lib)
 target_compile_definitions(poros_torch INTERFACE C10_USE_MINIMAL_GLOG=0)
 # torch_cpu needs CUPTI and libcudart at load time even where no GPU is used; they lie beside it
 # (wheels) or in the toolkit. --no-as-needed keeps libraries that only register kernels.
-target_link_libraries(poros_torch INTERFACE torch_cpu c10)
+# libstdc++ comes first: libtorch_cpu.so exports its own copy of std::filesystem, which does not fit
+# the internals of a newer libstdc++ (seen on Ubuntu 24.04: remove_all jumped to address 0).
+target_link_libraries(poros_torch INTERFACE -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state
+                                            torch_cpu c10)
 target_link_options(poros_torch INTERFACE -Wl,--allow-shlib-undefined)
 set(POROS_TORCH_LIB_DIRS ${_torch}/lib)
 file(GLOB _torch_nvidia_libs ${POROS_TORCH_DIR}/nvidia/*/lib)

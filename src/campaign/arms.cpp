@@ -37,6 +37,16 @@ fs::path first_existing(const fs::path& relative) {
   return {};
 }
 
+/// Python of an environment that scripts/bootstrap.sh made: in the prefix that the build was told,
+/// else in the checkout's .deps. Empty when there is none.
+std::string environment_python(const std::string& name) {
+  const fs::path relative = fs::path(name) / "bin" / "python";
+  std::error_code error;
+  const fs::path told = fs::path(POROS_PREFIX) / relative;
+  if (told.is_absolute() && fs::exists(told, error)) return told.string();
+  return first_existing(".deps" / relative).string();
+}
+
 /// One hash over the runners' files: their names and contents.
 std::string hash_of_runners(const fs::path& peers_dir) {
   std::vector<fs::path> files;
@@ -59,12 +69,10 @@ InstallPaths find_install_paths(const fs::path& cell_program) {
   const std::string peers_dir = variable("POROS_PEERS_DIR");
   paths.peers_dir = peers_dir.empty() ? first_existing("src/peers") : fs::path(peers_dir);
   paths.python = variable("POROS_PYTHON");
-  if (paths.python.empty()) paths.python = first_existing(".deps/python/bin/python").string();
+  if (paths.python.empty()) paths.python = environment_python("python");
   if (paths.python.empty()) paths.python = "python3";
   paths.peers_python = variable("POROS_PEERS_PYTHON");
-  if (paths.peers_python.empty()) {
-    paths.peers_python = first_existing(".deps/peers/bin/python").string();
-  }
+  if (paths.peers_python.empty()) paths.peers_python = environment_python("peers");
   return paths;
 }
 

@@ -28,6 +28,8 @@ class CudaMemory : public test::Memory {
   void upload(void* to, const void* from, std::size_t bytes) override {
     check(cudaDeviceSynchronize());  // the legacy stream does not wait for other streams
     check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    check(
+        cudaDeviceSynchronize());  // from pageable memory the call returns before the bytes arrive
   }
   void download(void* to, const void* from, std::size_t bytes) override {
     check(cudaDeviceSynchronize());
