@@ -110,15 +110,14 @@ ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
     return arm;
   }
   if (device == "cpu" && method != "peft") {
-    arm.skip = {"needs CUDA", method + ": needs CUDA; the spec says device: cpu"};
+    arm.skip = {"needs CUDA", "needs CUDA; the spec says device: cpu"};
     return arm;
   }
   std::error_code error;
   const bool runner = !paths.peers_dir.empty() &&
                       fs::exists(paths.peers_dir / "poros_peers" / (method + ".py"), error);
   if (paths.peers_python.empty() || !runner) {
-    arm.skip = {"not_installed",
-                method + ": not installed; scripts/bootstrap.sh --peers installs it"};
+    arm.skip = {"not_installed", "not installed; scripts/bootstrap.sh --peers installs it"};
     return arm;
   }
   arm.command = {paths.peers_python, "-m", "poros_peers." + method};
