@@ -59,12 +59,13 @@ std::string exact_text(const std::optional<Parity>& parity) {
   return *parity->bitwise_exact ? "yes" : "no";
 }
 
-/// A heading as text in a style sheet's string; letters that could end it are left out.
+/// A heading as text in a style sheet's string. Letters that could end it, and brackets (a name
+/// such as "url(" would look like a reference), are left out.
 std::string css_label(const std::string& html) {
   std::string label;
   for (const char c : html) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == ' ' || c == '_' || c == '-' || c == '.' || c == '(' || c == ')';
+                       c == ' ' || c == '_' || c == '-' || c == '.';
     if (plain) label += c;
   }
   return label;
