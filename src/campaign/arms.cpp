@@ -89,9 +89,10 @@ ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
                        const std::string& device) {
   ArmProgram arm;
   if (device == "cuda" && !has_nvidia_gpu()) {
-    arm.skip = {"no_cuda", method +
-                               ": no NVIDIA GPU was found on this machine; device: cpu in the "
-                               "spec runs what can run without one"};
+    arm.skip = {
+        "no_cuda",
+        "no NVIDIA GPU was found on this machine; device: cpu in the spec runs what can run "
+        "without one"};
     return arm;
   }
   if (is_own_arm(method)) {

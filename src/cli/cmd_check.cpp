@@ -13,6 +13,7 @@
 #include "model/config.hpp"
 #include "plan/memory_plan.hpp"
 #include "plan/numerical_plan.hpp"
+#include "spec/schema.hpp"
 
 namespace poros {
 namespace {
