@@ -243,7 +243,10 @@ JournalWriter JournalWriter::open(const fs::path& journal, const JournalOptions&
       this_process(options.job.empty() ? variable("SLURM_JOB_ID") : options.job,
                    options.restart.empty() ? variable("SLURM_RESTART_COUNT") : options.restart);
   state->lease.epoch = std::max(view.epoch, content.last_epoch) + 1;
-  if (!make_lease(journal, state->lease)) {
+  // The journal was read after the lease was looked at. Had another taken the lease in between and
+  // written, last_epoch would be his and the next epoch free: look again before making it.
+  if (view_lease(journal, options.stale_after_s).epoch != view.epoch ||
+      !make_lease(journal, state->lease)) {
     const LeaseView winner = view_lease(journal, options.stale_after_s);
     fail(Fault::input, "{}: another driver took this campaign at the same moment: {}",
          journal.string(),

@@ -211,6 +211,14 @@ bool make_lease(const fs::path& journal, const LeaseHolder& holder) {
     write_all(fd.get(), text.data(), text.size(), path);
     if (::fsync(fd.get()) != 0) fail_errno(Fault::io, path.string() + ": sync");
     sync_folder(folder_of(journal));
+    // A folder is not listed in one moment: who looked while another took the lease and cleaned up
+    // may have seen an older state, or nothing. Whoever made a higher epoch did so before; he is
+    // right.
+    const auto epochs = lease_epochs(journal);
+    if (std::any_of(epochs.begin(), epochs.end(), [&](auto e) { return e > holder.epoch; })) {
+      ::unlink(path.c_str());
+      return false;
+    }
   } catch (...) {
     ::unlink(path.c_str());
     throw;
