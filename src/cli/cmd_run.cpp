@@ -74,6 +74,8 @@ void add_run(CLI::App& parent, Invocation& invocation) {
   command->add_flag("--plain", options->campaign.plain, "Plain lines, also on a terminal");
   command->add_flag("--allow-hardware-mismatch", options->campaign.allow_hardware_mismatch,
                     "Measure on another GPU than the spec names; records say so");
+  command->add_flag("--allow-mixed-builds", options->campaign.allow_mixed_builds,
+                    "Go on although poros-cell or the Python runners are another build");
   command->add_flag("--json", options->campaign.json, "Print one JSON object at the end");
   command->footer(R"(Examples:
   poros bench run configs/bench/demo_cpu.yaml

@@ -23,11 +23,23 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr const char* kMarker = "POROS_DRIVER_TEST";
+
+fs::path scratch() {
+  return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : fs::temp_directory_path();
+}
+
+/// One quantised base for all tests of a suite.
+fs::path cache_dir() {
+  return scratch() / ("poros-driver-cache-" + std::to_string(::getpid()));
+}
+}  // namespace
+
+void DriverTest::TearDownTestSuite() {
+  fs::remove_all(cache_dir());
 }
 
 void DriverTest::SetUp() {
-  const fs::path base = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : fs::temp_directory_path();
-  std::string pattern = (base / "poros-driver.XXXXXX").string();
+  std::string pattern = (scratch() / "poros-driver.XXXXXX").string();
   root_ = ::mkdtemp(pattern.data());
   dir_ = root_ / "out";
   spec_ = root_ / "spec.yaml";
@@ -37,9 +49,7 @@ void DriverTest::SetUp() {
   ::setenv("POROS_PEERS_DIR", root_.c_str(), 1);  // holds no runner: peers are not installed
   ::setenv("POROS_PEERS_PYTHON", "", 1);
   ::setenv("POROS_THREADS", "1", 1);
-  // One quantised base for all tests of a run.
-  ::setenv("POROS_CACHE_DIR", (base / ("poros-driver-cache-" + std::to_string(::getuid()))).c_str(),
-           1);
+  ::setenv("POROS_CACHE_DIR", cache_dir().c_str(), 1);
   write_spec();
   set_cells(Json::object());
 }

@@ -19,6 +19,7 @@ namespace poros::testing {
 
 class DriverTest : public ::testing::Test {
  protected:
+  static void TearDownTestSuite();
   void SetUp() override;
   void TearDown() override;
 
