@@ -42,5 +42,5 @@ if(POROS_HAVE_CUDA)
   add_library(poros::torch_cuda ALIAS poros_torch_cuda)
   target_link_libraries(poros_torch_cuda INTERFACE poros_torch c10_cuda)
   target_link_options(poros_torch_cuda INTERFACE
-                      "SHELL:-Wl,--push-state,--no-as-needed -ltorch_cuda -ltorch -Wl,--pop-state")
+                      "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -ltorch_cuda -ltorch -Wl,--pop-state")
 endif()

@@ -101,11 +101,12 @@ else
 fi
 
 # --- 3. Python environments ------------------------------------------------------------------------
-# A stamp with the hash of the lists says that an environment is whole and current.
+# A stamp with the hash of the lists and places says that an environment is whole and current; one in
+# a checkout that was moved is made again.
 make_environment() {  # make_environment NAME LIST...
   local name=$1 folder=$prefix/$1 stamp list
   shift
-  stamp=$(cat "$@" | sha256sum | cut -c1-16)
+  stamp=$({ cat "$@"; echo "$folder $site"; } | sha256sum | cut -c1-16)
   if [ "$(cat "$folder/.stamp" 2>/dev/null)" = "$stamp" ]; then
     say "Python environment '$name': up to date"
     return
