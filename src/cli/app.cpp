@@ -109,6 +109,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_report(*bench, invocation);
   add_prepare(app, invocation);
   add_check(app, invocation);
+  add_doctor(app, invocation);
   add_cache(app, invocation);
   add_eval(app, invocation);
   add_schema(app, invocation);

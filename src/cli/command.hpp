@@ -22,6 +22,7 @@ struct Invocation {
 void add_schema(CLI::App& parent, Invocation& invocation);
 void add_prepare(CLI::App& parent, Invocation& invocation);
 void add_check(CLI::App& parent, Invocation& invocation);
+void add_doctor(CLI::App& parent, Invocation& invocation);
 void add_cache(CLI::App& parent, Invocation& invocation);
 void add_eval(CLI::App& parent, Invocation& invocation);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for libnvidia-ml.so.1 where a test needs GPUs that the machine has not. The GPUs are
 // FAKE_NVML_GPUS="uuid,name,MiB;uuid,name,MiB"; FAKE_NVML_BUSY=pid puts a process on each,
-// FAKE_NVML_THROTTLE=bits sets the throttle reasons, FAKE_NVML_FAIL=1 refuses to start.
+// FAKE_NVML_THROTTLE=bits sets the throttle reasons, FAKE_NVML_FAIL=1 refuses to start,
+// FAKE_NVML_DRIVER is the driver version.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,8 @@ static int put(char* to, unsigned size, const char* text) {
   return 0;
 }
 int nvmlSystemGetDriverVersion(char* to, unsigned size) {
-  return put(to, size, "580.00.01");
+  const char* version = getenv("FAKE_NVML_DRIVER");
+  return put(to, size, version == NULL ? "580.00.01" : version);
 }
 int nvmlSystemGetCudaDriverVersion_v2(int* version) {
   return *version = 13000, 0;

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "train/arm/evaluate.hpp"
 #include "train/arm/libraries.hpp"
+#include "train/arm/probe.hpp"
 #include "train/arm/run_request.hpp"
 #include "train/device.hpp"
 
@@ -62,6 +63,10 @@ int run(int argc, char** argv) {
   evaluate_command->add_option("--threads", evaluate.threads, "CPU threads")->capture_default_str();
   evaluate_command->add_flag("--json", json, "Print one JSON object");
 
+  CLI::App* probe_command =
+      app.add_subcommand("probe", "What the GPU and the memory around it give, as JSON");
+  probe_command->add_flag("--json", json, "Print one JSON object (it always does)");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -70,6 +75,10 @@ int run(int argc, char** argv) {
   }
   if (*run_command) {
     return poros::run_request(poros::read_request(request_path), [] { return g_stop != 0; });
+  }
+  if (*probe_command) {
+    std::printf("%s\n", poros::dump_json(poros::probe_gpu()).c_str());
+    return poros::kDone;
   }
   return poros::evaluate_and_print(evaluate, json);
 }
