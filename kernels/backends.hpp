@@ -10,6 +10,7 @@
 #include "kernels/dequantise.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/gated_activation.hpp"
+#include "kernels/low_rank.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/rms_norm.hpp"
@@ -50,6 +51,10 @@ struct CudaKernels {
   Kernel<MoeCombine> moe_combine = nullptr;
   Kernel<MoeCombineBackward> moe_combine_backward = nullptr;
   Kernel<Dequantise> dequantise = nullptr;
+  Kernel<LowRankProject> low_rank_project = nullptr;
+  Kernel<LowRankOuter> low_rank_outer = nullptr;
+  Kernel<LowRankTranspose> low_rank_transpose = nullptr;
+  Kernel<LowRankColumns> low_rank_columns = nullptr;
 };
 
 /// The table of this process.
@@ -90,6 +95,10 @@ void moe_sort(const Stream& stream, const MoeSort& op);
 void moe_combine(const Stream& stream, const MoeCombine& op);
 void moe_combine_backward(const Stream& stream, const MoeCombineBackward& op);
 void dequantise(const Stream& stream, const Dequantise& op);
+void low_rank_project(const Stream& stream, const LowRankProject& op);
+void low_rank_outer(const Stream& stream, const LowRankOuter& op);
+void low_rank_transpose(const Stream& stream, const LowRankTranspose& op);
+void low_rank_columns(const Stream& stream, const LowRankColumns& op);
 }  // namespace cpu
 
 }  // namespace poros

@@ -37,6 +37,7 @@ struct CrossEntropyAccumulate {
   std::int64_t row_stride = 0;  // elements; 0: classes
   DType dtype = DType::f32;     // f32 or bf16
   float softcap = 0.0F;
+  bool round_exponentials = false;  // exponentials are bf16 beside f32 logits (not in place)
 };
 void cross_entropy_accumulate(const Stream& stream, const CrossEntropyAccumulate& op);
 

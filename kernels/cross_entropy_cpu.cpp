@@ -26,19 +26,19 @@ POROS_KERNEL_INLINE float slope_at(float value, float cap) {
   return 1.0F;
 }
 
-template <typename T, bool capped>
+template <typename T, typename Exponential, bool capped>
 POROS_KERNEL_INLINE void accumulate_rows(const CrossEntropyAccumulate& op, std::int64_t begin,
                                          std::int64_t end) {
   const std::int64_t stride = op.row_stride != 0 ? op.row_stride : op.classes;
   const float cap = op.softcap;
   for (std::int64_t row = begin; row < end; ++row) {
     const T* logits = row_of<T>(op.logits, row * stride);
-    T* exponentials =
-        op.exponentials != nullptr ? row_of<T>(op.exponentials, row * stride) : nullptr;
+    Exponential* exponentials =
+        op.exponentials != nullptr ? row_of<Exponential>(op.exponentials, row * stride) : nullptr;
     if (op.targets[row] < 0) {
       if (op.rescale != nullptr) op.rescale[row] = 0.0F;
       if (exponentials != nullptr) {
-        std::fill(exponentials, exponentials + op.classes, from_float<T>(0.0F));
+        std::fill(exponentials, exponentials + op.classes, from_float<Exponential>(0.0F));
       }
       continue;
     }
@@ -80,7 +80,8 @@ POROS_KERNEL_INLINE void accumulate_rows(const CrossEntropyAccumulate& op, std::
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < op.classes; ++i) {
         const float value = counted<capped>(to_float(logits[i]), cap);
-        exponentials[i] = from_float<T>(exp_f32(value - new_max) * slope_at<capped>(value, cap));
+        exponentials[i] =
+            from_float<Exponential>(exp_f32(value - new_max) * slope_at<capped>(value, cap));
       }
     }
   }
@@ -117,17 +118,25 @@ POROS_KERNEL_INLINE void gradient_rows(const CrossEntropyGradient& op, std::int6
 POROS_KERNEL_CLONES void accumulate_f32(const CrossEntropyAccumulate& op, std::int64_t begin,
                                         std::int64_t end) {
   if (op.softcap > 0.0F) {
-    accumulate_rows<float, true>(op, begin, end);
+    accumulate_rows<float, float, true>(op, begin, end);
   } else {
-    accumulate_rows<float, false>(op, begin, end);
+    accumulate_rows<float, float, false>(op, begin, end);
   }
 }
 POROS_KERNEL_CLONES void accumulate_bf16(const CrossEntropyAccumulate& op, std::int64_t begin,
                                          std::int64_t end) {
   if (op.softcap > 0.0F) {
-    accumulate_rows<Bf16, true>(op, begin, end);
+    accumulate_rows<Bf16, Bf16, true>(op, begin, end);
   } else {
-    accumulate_rows<Bf16, false>(op, begin, end);
+    accumulate_rows<Bf16, Bf16, false>(op, begin, end);
+  }
+}
+POROS_KERNEL_CLONES void accumulate_rounded(const CrossEntropyAccumulate& op, std::int64_t begin,
+                                            std::int64_t end) {
+  if (op.softcap > 0.0F) {
+    accumulate_rows<float, Bf16, true>(op, begin, end);
+  } else {
+    accumulate_rows<float, Bf16, false>(op, begin, end);
   }
 }
 POROS_KERNEL_CLONES void gradient_f32(const CrossEntropyGradient& op, std::int64_t begin,
@@ -158,7 +167,9 @@ void cross_entropy_init(const Stream& /*stream*/, const CrossEntropyState& state
 }
 
 void cross_entropy_accumulate(const Stream& stream, const CrossEntropyAccumulate& op) {
-  const auto rows = op.dtype == DType::f32 ? accumulate_f32 : accumulate_bf16;
+  const auto rows = op.round_exponentials    ? accumulate_rounded
+                    : op.dtype == DType::f32 ? accumulate_f32
+                                             : accumulate_bf16;
   parallel_for(stream.threads, op.rows, row_grain(4 * op.classes),
                [&](std::int64_t begin, std::int64_t end) { rows(op, begin, end); });
 }

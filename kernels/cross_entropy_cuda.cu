@@ -33,74 +33,89 @@ struct Init {
   }
 };
 
-template <typename T, int V>
+/// Values of a row that a thread keeps in registers: chunks of up to 4096 classes.
+constexpr int kKept = 2;
+
+template <typename T, typename E, int V, bool kept>
 __global__ void __launch_bounds__(kThreads)
     accumulate_kernel(CrossEntropyAccumulate op, std::int64_t stride) {
   const std::int64_t row = blockIdx.x;
   const T* logits = static_cast<const T*>(op.logits) + row * stride;
-  T* exponentials =
-      op.exponentials == nullptr ? nullptr : static_cast<T*>(op.exponentials) + row * stride;
+  E* exponentials =
+      op.exponentials == nullptr ? nullptr : static_cast<E*>(op.exponentials) + row * stride;
   const std::int64_t target = std::int64_t{op.targets[row]} - op.first_class;
+  constexpr std::int64_t kPass = std::int64_t{kThreads} * V;
+  const std::int64_t mine = std::int64_t{threadIdx.x} * V;
   if (op.targets[row] < 0) {
     if (threadIdx.x == 0 && op.rescale != nullptr) op.rescale[row] = 0.0F;
     if (exponentials != nullptr) {
-      Pack<T, V> zeros;
-      for (int i = 0; i < V; ++i) zeros.v[i] = stored<T>(0.0F);
-      for (std::int64_t c = std::int64_t{threadIdx.x} * V; c < op.classes; c += kThreads * V) {
-        store_pack(exponentials + c, zeros);
-      }
+      Pack<E, V> zeros;
+      for (int i = 0; i < V; ++i) zeros.v[i] = stored<E>(0.0F);
+      for (std::int64_t c = mine; c < op.classes; c += kPass) store_pack(exponentials + c, zeros);
     }
     return;
   }
-  float my_max = minus_infinity();
-  float my_sum = 0.0F;
-  for (std::int64_t c = std::int64_t{threadIdx.x} * V; c < op.classes; c += kThreads * V) {
+  float value[kKept][V];
+  const auto load = [&](std::int64_t c, float(&into)[V]) {
     const Pack<T, V> pack = load_pack<V>(logits + c);
-    float value[V];
-    float pack_max = my_max;
 #pragma unroll
-    for (int i = 0; i < V; ++i) {
-      value[i] = counted(value_of(pack.v[i]), op.softcap);
-      pack_max = fmaxf(pack_max, value[i]);
-    }
-    if (pack_max > my_max) {
-      my_sum *= expf(my_max - pack_max);
-      my_max = pack_max;
-    }
-    // Where all are -inf or NaN, exp(value - max) is NaN, as it should be for NaN alone.
+    for (int i = 0; i < V; ++i) into[i] = counted(value_of(pack.v[i]), op.softcap);
+  };
+  float my_max = minus_infinity();
+  if constexpr (kept) {
 #pragma unroll
-    for (int i = 0; i < V; ++i) {
-      my_sum += value[i] == minus_infinity() ? 0.0F : exp_for<float>(value[i] - my_max);
+    for (int p = 0; p < kKept; ++p) {
+      if (mine + p * kPass >= op.classes) continue;
+      load(mine + p * kPass, value[p]);
+#pragma unroll
+      for (int i = 0; i < V; ++i) my_max = fmaxf(my_max, value[p][i]);
+    }
+  } else {
+    for (std::int64_t c = mine; c < op.classes; c += kPass) {
+      load(c, value[0]);
+#pragma unroll
+      for (int i = 0; i < V; ++i) my_max = fmaxf(my_max, value[0][i]);
     }
   }
   const float chunk_max = team_max<kThreads>(my_max);
   const float old_max = op.state.max[row];
   const float new_max = fmaxf(old_max, chunk_max);
-  const float part =
-      my_max == minus_infinity() && my_sum == 0.0F ? 0.0F : my_sum * expf(my_max - new_max);
-  const float chunk_sum = team_sum<kThreads>(part);
-  // All threads have read the state (team_sum synchronises) before thread 0 changes it.
-  const float rescale = expf(old_max - new_max);
-  if (threadIdx.x == 0) {
-    if (target >= 0 && target < op.classes) {
-      op.state.target_logit[row] = counted(value_of(logits[target]), op.softcap);
-    }
-    op.state.sum[row] = op.state.sum[row] * rescale + chunk_sum;
-    op.state.max[row] = new_max;
-    if (op.rescale != nullptr) op.rescale[row] = rescale;
-  }
-  if (exponentials == nullptr) return;
-  __syncthreads();  // exponentials may be the logits: the target has been read
-  for (std::int64_t c = std::int64_t{threadIdx.x} * V; c < op.classes; c += kThreads * V) {
-    const Pack<T, V> pack = load_pack<V>(logits + c);
-    Pack<T, V> out;
+  float my_sum = 0.0F;
+  const auto exponentiate = [&](std::int64_t c, const float(&of)[V]) {
+    Pack<E, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const float value = counted(value_of(pack.v[i]), op.softcap);
-      out.v[i] = stored<T>(exp_for<T>(value - new_max) * slope_at(value, op.softcap));
+      // Where all are -inf, value - max is NaN; a NaN among the logits must show.
+      const float e = of[i] == minus_infinity() ? 0.0F : exp_for<float>(of[i] - new_max);
+      my_sum += e;
+      out.v[i] = stored<E>(e * slope_at(of[i], op.softcap));
     }
-    store_pack(exponentials + c, out);
+    if (exponentials != nullptr) store_pack(exponentials + c, out);
+  };
+  // Exponentials may be the logits: the target is read before they are written.
+  float target_logit = 0.0F;
+  const bool here = target >= 0 && target < op.classes;
+  if (threadIdx.x == 0 && here) target_logit = counted(value_of(logits[target]), op.softcap);
+  __syncthreads();
+  if constexpr (kept) {
+#pragma unroll
+    for (int p = 0; p < kKept; ++p) {
+      if (mine + p * kPass < op.classes) exponentiate(mine + p * kPass, value[p]);
+    }
+  } else {
+    for (std::int64_t c = mine; c < op.classes; c += kPass) {
+      load(c, value[0]);
+      exponentiate(c, value[0]);
+    }
   }
+  const float chunk_sum = team_sum<kThreads>(my_sum);
+  if (threadIdx.x != 0) return;
+  // All threads have read the state: team_sum synchronised them.
+  const float rescale = expf(old_max - new_max);
+  if (here) op.state.target_logit[row] = target_logit;
+  op.state.sum[row] = op.state.sum[row] * rescale + chunk_sum;
+  op.state.max[row] = new_max;
+  if (op.rescale != nullptr) op.rescale[row] = rescale;
 }
 
 template <typename T>
@@ -176,16 +191,16 @@ struct Finish {
   }
 };
 
-template <typename T>
+template <typename T, typename E>
 void accumulate(const Stream& stream, const CrossEntropyAccumulate& op) {
   const char* name = "cross_entropy_accumulate";
   const std::int64_t stride = stride_or(op.row_stride, op.classes);
   const unsigned grid = blocks_for(name, op.rows, 1);
-  if (aligned({op.logits, op.exponentials}) && multiples(8, {op.classes, stride})) {
-    accumulate_kernel<T, 8><<<grid, kThreads, 0, stream_of(stream)>>>(op, stride);
-  } else {
-    accumulate_kernel<T, 1><<<grid, kThreads, 0, stream_of(stream)>>>(op, stride);
-  }
+  const bool wide = aligned({op.logits, op.exponentials}) && multiples(8, {op.classes, stride});
+  const auto kernel = !wide                                ? accumulate_kernel<T, E, 1, false>
+                      : op.classes <= kKept * 8 * kThreads ? accumulate_kernel<T, E, 8, true>
+                                                           : accumulate_kernel<T, E, 8, false>;
+  kernel<<<grid, kThreads, 0, stream_of(stream)>>>(op, stride);
   POROS_CUDA_LAUNCHED(name);
 }
 
@@ -196,7 +211,13 @@ void cross_entropy_init(const Stream& stream, const CrossEntropyState& state, st
 }
 
 void cross_entropy_accumulate(const Stream& stream, const CrossEntropyAccumulate& op) {
-  op.dtype == DType::f32 ? accumulate<float>(stream, op) : accumulate<Bf>(stream, op);
+  if (op.round_exponentials) {
+    accumulate<float, Bf>(stream, op);
+  } else if (op.dtype == DType::f32) {
+    accumulate<float, float>(stream, op);
+  } else {
+    accumulate<Bf, Bf>(stream, op);
+  }
 }
 
 void cross_entropy_loss(const Stream& stream, const CrossEntropyLoss& op) {

@@ -33,4 +33,8 @@ void moe_sort(const Stream& stream, const MoeSort& op);
 void moe_combine(const Stream& stream, const MoeCombine& op);
 void moe_combine_backward(const Stream& stream, const MoeCombineBackward& op);
 void dequantise(const Stream& stream, const Dequantise& op);
+void low_rank_project(const Stream& stream, const LowRankProject& op);
+void low_rank_outer(const Stream& stream, const LowRankOuter& op);
+void low_rank_transpose(const Stream& stream, const LowRankTranspose& op);
+void low_rank_columns(const Stream& stream, const LowRankColumns& op);
 }  // namespace poros::cuda

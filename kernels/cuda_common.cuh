@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 
@@ -70,13 +71,37 @@ template <typename T, int V>
 struct alignas(V * sizeof(T) >= 16 ? 16 : V * sizeof(T)) Pack {
   T v[V];
 };
+// Moved as whole words: the compiler takes a pack of 2-byte elements apart and writes them one by
+// one wherever it may, so the store is spelt out.
 template <int V, typename T>
 __device__ __forceinline__ Pack<T, V> load_pack(const T* at) {
-  return *reinterpret_cast<const Pack<T, V>*>(at);
+  Pack<T, V> pack;
+  if constexpr (sizeof(pack) % sizeof(uint4) == 0) {
+    uint4 words[sizeof(pack) / sizeof(uint4)];
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(pack) / sizeof(uint4); ++i) {
+      words[i] = reinterpret_cast<const uint4*>(at)[i];
+    }
+    memcpy(&pack, words, sizeof(pack));
+  } else {
+    pack = *reinterpret_cast<const Pack<T, V>*>(at);
+  }
+  return pack;
 }
 template <typename T, int V>
 __device__ __forceinline__ void store_pack(T* at, const Pack<T, V>& pack) {
-  *reinterpret_cast<Pack<T, V>*>(at) = pack;
+  if constexpr (sizeof(pack) % sizeof(uint4) == 0) {
+    uint4 words[sizeof(pack) / sizeof(uint4)];
+    memcpy(words, &pack, sizeof(pack));
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(pack) / sizeof(uint4); ++i) {
+      asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(at) + i),
+                   "r"(words[i].x), "r"(words[i].y), "r"(words[i].z), "r"(words[i].w)
+                   : "memory");
+    }
+  } else {
+    *reinterpret_cast<Pack<T, V>*>(at) = pack;
+  }
 }
 
 /// V elements of a vector operand whose type is known at run time (weights, biases).

@@ -31,7 +31,11 @@ bool register_cuda_kernels() {
                     .moe_sort = cuda::moe_sort,
                     .moe_combine = cuda::moe_combine,
                     .moe_combine_backward = cuda::moe_combine_backward,
-                    .dequantise = cuda::dequantise};
+                    .dequantise = cuda::dequantise,
+                    .low_rank_project = cuda::low_rank_project,
+                    .low_rank_outer = cuda::low_rank_outer,
+                    .low_rank_transpose = cuda::low_rank_transpose,
+                    .low_rank_columns = cuda::low_rank_columns};
   return true;
 }
 

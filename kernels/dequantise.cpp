@@ -15,6 +15,11 @@ void dequantise(const Stream& stream, const Dequantise& op) {
   require(name,
           tensor.absmax != nullptr || (tensor.q != nullptr && tensor.nested_absmax != nullptr),
           "neither absmax nor its quantised form is given");
+  if (op.cols != 0) {
+    require(name, op.cols > 0 && op.cols % 8 == 0 && op.count % op.cols == 0, "bad row length");
+    require(name, op.out_stride >= op.cols && op.out_stride % 8 == 0, "bad row stride");
+    require(name, op.count / 8 < std::int64_t{1} << 31, "too many values for strided rows");
+  }
   dispatch<const Dequantise&>(name, stream, cpu::dequantise, cuda_kernels().dequantise, op);
 }
 

@@ -11,13 +11,16 @@
 
 namespace poros {
 
-/// Decodes all `count` values of `tensor` (pointers in memory of the stream's device) to `out`,
-/// contiguous, f32 or bf16. On CUDA codes and out must be aligned to 16 bytes.
+/// Decodes all `count` values of `tensor` (pointers in memory of the stream's device) to `out`, f32
+/// or bf16: contiguous, or with `cols` given as rows of `cols` values that lie `out_stride`
+/// elements apart (multiples of 8), so that columns of something else find room between them. On
+/// CUDA codes and out must be aligned to 16 bytes.
 struct Dequantise {
   Nf4View tensor = {};
   std::int64_t count = 0;
   void* out = nullptr;
   DType dtype = DType::bf16;
+  std::int64_t cols = 0, out_stride = 0;
 };
 void dequantise(const Stream& stream, const Dequantise& op);
 

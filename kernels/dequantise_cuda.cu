@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NF4 to bf16 or fp32, nested absmax decoded on the way. A thread decodes kWords groups of 8 codes;
 // neighbouring threads take neighbouring groups, so that a warp reads 128 bytes of codes and writes
-// 512 bytes of bf16 with each access. The tables lie in shared memory: 16 values in 16 banks, no
-// conflicts. Each rounding is its own instruction (__fmul_rn, __fadd_rn), as on the CPU.
+// 512 bytes of bf16 with each access (wider reads, whose writes then lie apart, take three times as
+// long). The tables lie in shared memory: 16 values in 16 banks, no conflicts. Each rounding is its
+// own instruction (__fmul_rn, __fadd_rn), as on the CPU.
 #include "kernels/cuda_backend.hpp"
 #include "kernels/cuda_common.cuh"
 
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int kGroup = 8;  // codes in one 32-bit word
 constexpr int kWords = 4;  // words a thread has in flight
-constexpr int kBlocksPerProcessor = 8;
 
 /// The two tables, passed by value (1088 bytes of the 4 KiB of kernel parameters).
 struct Tables {
@@ -23,6 +23,34 @@ struct Shared {
   float values[16];
   float map8[256];
 };
+
+/// Where a group of 8 values goes: rows of `groups` groups lie `stride` elements apart. The
+/// quotient by multiplication (Granlund and Montgomery 1994), right for indices below 2^31.
+struct Rows {
+  std::uint32_t groups = 0;  // 0: contiguous
+  std::uint32_t multiplier = 0, shift = 0;
+  std::int64_t stride = 0;
+
+  __device__ __forceinline__ std::int64_t place(std::int64_t group) const {
+    if (groups == 0) return group * kGroup;
+    const auto n = static_cast<std::uint32_t>(group);
+    const std::uint32_t row = groups == 1 ? n : __umulhi(n, multiplier) >> shift;
+    return row * stride + std::int64_t{n - row * groups} * kGroup;
+  }
+};
+
+Rows rows_of(const Dequantise& op) {
+  Rows rows;
+  if (op.cols == 0 || op.cols == op.out_stride) return rows;
+  rows.groups = static_cast<std::uint32_t>(op.cols / kGroup);
+  rows.stride = op.out_stride;
+  std::uint32_t bits = 0;
+  while ((std::uint64_t{1} << bits) < rows.groups) ++bits;
+  rows.multiplier = static_cast<std::uint32_t>(
+      ((std::uint64_t{1} << (31 + bits)) + rows.groups - 1) / rows.groups);
+  rows.shift = bits == 0 ? 0 : bits - 1;
+  return rows;
+}
 
 /// A block's absmax from its 8-bit code: two separate roundings.
 __device__ __forceinline__ float decoded(const Shared& shared, unsigned q, float nested,
@@ -48,14 +76,15 @@ __device__ __forceinline__ void store_group(Bf* to, const float (&value)[kGroup]
   for (int i = 0; i < kGroup / 2; ++i) {
     pack.v[i] = __floats2bfloat162_rn(value[2 * i], value[2 * i + 1]);
   }
-  *reinterpret_cast<Pack<__nv_bfloat162, kGroup / 2>*>(to) = pack;
+  store_pack(reinterpret_cast<__nv_bfloat162*>(to), pack);
 }
 
-/// Decodes the tile of kThreads*kWords groups that begins at `base`. Guarded: the last tile, where
-/// groups may be missing. All loads go out before the first is used.
+/// Decodes the tile of kThreads * kWords groups that begins at `base`. Guarded: the last tile,
+/// where groups may be missing. All loads go out before the first is used.
 template <typename T, bool nested, bool guarded>
 __device__ __forceinline__ void decode_tile(const Nf4View& tensor, const Shared& shared, T* out,
-                                            std::int64_t base, std::int64_t groups) {
+                                            std::int64_t base, std::int64_t groups,
+                                            const Rows& rows) {
   constexpr int kGroupsOfBlock = kNf4Block / kGroup;
   static_assert(kGroupsOfBlock * kNf4NestedBlock % (kThreads * kWords) == 0);  // one nested absmax
   const auto* words = reinterpret_cast<const std::uint32_t*>(tensor.codes);
@@ -85,13 +114,14 @@ __device__ __forceinline__ void decode_tile(const Nf4View& tensor, const Shared&
     for (int i = 0; i < kGroup; ++i) {
       value[i] = __fmul_rn(shared.values[code_of(word[w], i)], absmax[w]);
     }
-    store_group(out + group * kGroup, value);
+    store_group(out + rows.place(group), value);
   }
 }
 
+/// One tile a thread block: more blocks than fit at once, so that none waits for the slowest.
 template <typename T, bool nested>
 __global__ void __launch_bounds__(kThreads)
-    dequantise_kernel(const Nf4View tensor, T* out, std::int64_t count,
+    dequantise_kernel(const Nf4View tensor, T* out, std::int64_t count, const Rows rows,
                       const __grid_constant__ Tables tables) {
   __shared__ Shared shared;
   static_assert(kThreads == 256);
@@ -101,12 +131,11 @@ __global__ void __launch_bounds__(kThreads)
 
   constexpr std::int64_t kTile = std::int64_t{kThreads} * kWords;
   const std::int64_t groups = count / kGroup;
-  for (std::int64_t base = blockIdx.x * kTile; base < groups; base += gridDim.x * kTile) {
-    if (base + kTile <= groups) {
-      decode_tile<T, nested, false>(tensor, shared, out, base, groups);
-    } else {
-      decode_tile<T, nested, true>(tensor, shared, out, base, groups);
-    }
+  const std::int64_t base = blockIdx.x * kTile;
+  if (base + kTile <= groups) {
+    decode_tile<T, nested, false>(tensor, shared, out, base, groups, rows);
+  } else {
+    decode_tile<T, nested, true>(tensor, shared, out, base, groups, rows);
   }
   // The last codes that fill no word.
   if (blockIdx.x == 0 && threadIdx.x < count % kGroup) {
@@ -123,20 +152,6 @@ __global__ void __launch_bounds__(kThreads)
     }
     out[at] = stored<T>(__fmul_rn(shared.values[code], absmax));
   }
-}
-
-/// Multiprocessors of the current device, asked once a device.
-int processors(const char* name) {
-  int device = 0;
-  int count = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess) {
-    throw_cuda_error(name, cudaGetErrorName(error), cudaGetErrorString(error), __FILE__, __LINE__);
-  }
-  return count;
 }
 
 const Tables& tables() {
@@ -156,16 +171,14 @@ void launch(const Stream& stream, const Dequantise& op) {
     throw_unsupported(name, "codes and output must be aligned to 16 bytes");
   }
   const std::int64_t per_block = std::int64_t{kThreads} * kWords * kGroup;
-  const std::int64_t wanted = (op.count + per_block - 1) / per_block;
-  const std::int64_t most = std::int64_t{processors(name)} * kBlocksPerProcessor;
-  const auto grid = static_cast<unsigned>(wanted < most ? wanted : most);
+  const auto grid = static_cast<unsigned>((op.count + per_block - 1) / per_block);
   T* out = static_cast<T*>(op.out);
   if (op.tensor.absmax == nullptr) {
     dequantise_kernel<T, true>
-        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, tables());
+        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, rows_of(op), tables());
   } else {
     dequantise_kernel<T, false>
-        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, tables());
+        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, rows_of(op), tables());
   }
   POROS_CUDA_LAUNCHED(name);
 }

@@ -63,8 +63,9 @@ struct Scale {
 
   template <int V>
   __device__ void at(std::int64_t row, std::int64_t c) const {
-    auto x = load_pack<V>(static_cast<const T*>(op.x) + row * op.x_stride + c);
     const float factor = op.factor * (op.row_factor != nullptr ? op.row_factor[row] : 1.0F);
+    if (factor == 1.0F && op.x == op.y) return;  // most rows of an online softmax, most of the time
+    auto x = load_pack<V>(static_cast<const T*>(op.x) + row * op.x_stride + c);
 #pragma unroll
     for (int i = 0; i < V; ++i) x.v[i] = stored<T>(value_of(x.v[i]) * factor);
     store_pack(static_cast<T*>(op.y) + row * op.y_stride + c, x);

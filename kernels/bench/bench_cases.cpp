@@ -7,6 +7,7 @@
 #include "kernels/dequantise.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/gated_activation.hpp"
+#include "kernels/low_rank.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/rms_norm.hpp"
@@ -75,6 +76,70 @@ Case dequantise_case(const std::string& name, std::int64_t out, std::int64_t in)
                                 .count = count,
                                 .out = p[3],
                                 .dtype = DType::bf16});
+          }};
+}
+
+constexpr std::int64_t kScratch = std::int64_t{64} << 20;
+
+/// x A^T or dy B: `count` products of `width` columns that lie side by side in one matrix.
+Case project_case(const std::string& name, std::int64_t width, std::int64_t rank, int count) {
+  const std::int64_t stride = count * width;
+  return {
+      .name = "low_rank_project " + name,
+      .shape = shape_of(kRows, stride) + " r " + std::to_string(rank),
+      .moved = 2.0 * static_cast<double>(kRows * stride + count * rank * (width + kRows)),
+      .operands = {input("x", kRows * stride),
+                   input("w", count * rank * width, DType::bf16, 0.02),
+                   output("y", kRows * count * rank),
+                   raw_bytes("workspace", kScratch),
+                   {.name = "counters",
+                    .fill = Fill::zeros,
+                    .bytes = static_cast<std::size_t>(kLowRankCounters) * 4}},
+      .run = [=](const Stream& stream, const Pointers& p) {
+        LowRankProject op{.count = count, .rows = kRows, .workspace = p[3], .counters = ints(p[4])};
+        for (int i = 0; i < count; ++i) {
+          op.parts[static_cast<std::size_t>(i)] = {.x = static_cast<Bf16*>(p[0]) + i * width,
+                                                   .w = static_cast<Bf16*>(p[1]) + i * rank * width,
+                                                   .y = static_cast<Bf16*>(p[2]) + i * rank,
+                                                   .width = width,
+                                                   .rank = rank,
+                                                   .padded = rank,
+                                                   .x_stride = stride,
+                                                   .y_stride = count * rank};
+        }
+        low_rank_project(stream, op);
+      }};
+}
+
+/// dB of `count` outputs that lie side by side.
+Case outer_case(const std::string& name, std::int64_t width, std::int64_t rank, int count) {
+  const std::int64_t stride = count * width;
+  return {.name = "low_rank_outer " + name,
+          .shape = shape_of(kRows, stride) + " r " + std::to_string(rank),
+          .moved = 2.0 * static_cast<double>(kRows * (stride + count * rank)) +
+                   8.0 * static_cast<double>(count * rank * width),
+          .operands = {input("x", kRows * stride),
+                       input("p", kRows * count * rank),
+                       input("c", count * rank * width, DType::f32),
+                       raw_bytes("workspace", kScratch),
+                       {.name = "counters",
+                        .fill = Fill::zeros,
+                        .bytes = static_cast<std::size_t>(kLowRankCounters) * 4}},
+          .run = [=](const Stream& stream, const Pointers& p) {
+            LowRankOuter op{
+                .count = count, .rows = kRows, .workspace = p[3], .counters = ints(p[4])};
+            for (int i = 0; i < count; ++i) {
+              op.parts[static_cast<std::size_t>(i)] = {.x = static_cast<Bf16*>(p[0]) + i * width,
+                                                       .p = static_cast<Bf16*>(p[1]) + i * rank,
+                                                       .c = floats(p[2]) + i * rank * width,
+                                                       .width = width,
+                                                       .rank = rank,
+                                                       .x_stride = stride,
+                                                       .p_stride = count * rank,
+                                                       .row = rank,
+                                                       .column = 1};
+            }
+            low_rank_outer(stream, op);
           }};
 }
 
@@ -334,7 +399,13 @@ Case moe_case() {
 std::vector<Case> all_cases() {
   std::vector<Case> cases{dequantise_case("down_proj", kHidden, kIntermediate),
                           dequantise_case("gate_proj", kIntermediate, kHidden),
-                          dequantise_case("q_proj", kHidden, kHidden)};
+                          dequantise_case("q_proj", kHidden, kHidden),
+                          project_case("down x", kIntermediate, 16, 1),
+                          project_case("qkv x", kHidden, 48, 1),
+                          project_case("gate, up dy", kIntermediate, 16, 2),
+                          outer_case("gate, up dB", kIntermediate, 16, 2),
+                          outer_case("o dB", kHidden, 16, 1),
+                          outer_case("qkv dA", kHidden, 48, 1)};
   for (const auto& group :
        {norm_cases(), head_cases(), mlp_cases(), elementwise_cases(), loss_cases()}) {
     cases.insert(cases.end(), group.begin(), group.end());

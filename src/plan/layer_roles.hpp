@@ -39,6 +39,12 @@ struct LayerExtents {
 };
 [[nodiscard]] LayerExtents layer_extents(const Architecture& architecture);
 
+/// Columns that a matrix gets behind its own so that rank more fit: x A^T stands behind x and
+/// LoRA's B behind W, and one product takes both. A multiple of 16 keeps rows aligned to 32 bytes.
+[[nodiscard]] constexpr std::int64_t lora_padding(std::int64_t rank) {
+  return (rank + 15) / 16 * 16;
+}
+
 /// The LoRA branches of one input site of a layer (of one expert): their A matrices lie one after
 /// the other, [rank, in] with the ranks added up.
 struct LoraSiteGroup {

@@ -208,6 +208,8 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
   }
   if (flat > 0 && plan.compute == ComputeType::bf16) {
     buffers.push_back({"adapter.compute", BufferPhase::always, 2 * flat, MemoryPlace::device});
+    buffers.push_back({"adapter.turned", BufferPhase::always,
+                       3 * sizeof(std::int64_t) * places.size(), MemoryPlace::device});
   }
 
   const auto blocks = static_cast<std::int64_t>(memory.blocks.size());

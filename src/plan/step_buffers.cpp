@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "kernels/low_rank.hpp"
 
 namespace poros {
 namespace {
@@ -24,15 +25,36 @@ class Collector {
   std::vector<StepBuffer> buffers_;
 };
 
+/// Columns behind the input of a dense site.
+std::int64_t padding_of(const SiteRanks& ranks, Site site) {
+  return lora_padding(ranks.dense[static_cast<int>(site)]);
+}
+
+/// Elements of the largest dequantised weight with the columns of LoRA's B.
+std::int64_t most_weight_elements(const Architecture& architecture, const SiteRanks& ranks) {
+  std::int64_t most = 0;
+  for (const LayerShape& layer : architecture.layers) {
+    const std::vector<LinearRole> roles = linear_roles(layer);
+    for (std::size_t i = 0; i < roles.size(); ++i) {
+      const LinearShape& linear = layer.linears[i];
+      const bool dense = roles[i].expert < 0 && !roles[i].router;
+      const std::int64_t padding = dense ? padding_of(ranks, roles[i].site) : 0;
+      most = std::max(most, linear.out * (linear.in + padding));
+    }
+  }
+  return most;
+}
+
 void add_attention(Collector& out, const NumericalPlan& plan, const LayerExtents& size,
-                   std::uint64_t element) {
+                   const SiteRanks& ranks, std::uint64_t element) {
   using enum BufferPhase;
   const std::int64_t rows = plan.row_capacity();
   const std::int64_t qkv = size.query + 2 * size.key;
   const bool rounds = plan.compute == ComputeType::bf16;
   out.add("layer.qkv", layer, rows * qkv, element);
   out.add("layer.qkv_gradient", layer, rows * qkv, element);
-  out.add("layer.attention", layer, rows * size.query, element);
+  out.add("layer.attention", layer, rows * (size.query + padding_of(ranks, Site::attention_out)),
+          element);
   out.add("layer.attention_gradient", layer, rows * size.query, element);
   if (size.qk_norm) {
     out.add("layer.qk_raw", layer, rows * (size.query + size.key), element);
@@ -59,8 +81,11 @@ void add_mlp(Collector& out, const Architecture& architecture, const NumericalPl
   const std::int64_t slots = tokens * size.experts_per_token;
   const std::int64_t rows = std::max(tokens, slots);
   out.add("layer.gate_up", layer, rows * 2 * size.intermediate, element);
-  out.add("layer.activated", layer, rows * size.intermediate, element);
-  out.add("layer.activated_gradient", layer, rows * size.intermediate, element);
+  // Its gradient takes its place: dA is done when dX comes.
+  out.add("layer.activated", layer,
+          std::max(rows * size.intermediate,
+                   tokens * (size.intermediate + padding_of(ranks, Site::mlp_down))),
+          element);
   if (size.experts == 0) return;
   out.add("moe.logits", layer, tokens * size.experts, element);
   out.add("moe.probabilities", layer, tokens * size.experts, kF32);
@@ -110,19 +135,32 @@ void add_head(Collector& out, const Architecture& architecture, const NumericalP
 /// cublasLt's workspace. bf16 on the CPU: operands are converted to fp32 and the product is rounded
 /// once.
 void add_gemm_workspace(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
-                        const LayerExtents& size) {
+                        const LayerExtents& size, const SiteRanks& ranks) {
   if (plan.device.cuda) {
-    out.add("gemm.workspace", BufferPhase::always, plan.gemm_workspace_bytes, 1);
+    // The thin products use it in their turn.
+    std::int64_t bytes = plan.gemm_workspace_bytes;
+    const std::int64_t rank = *std::max_element(std::begin(ranks.dense), std::end(ranks.dense));
+    if (rank > 0 && rank <= kLowRankMost) {
+      const std::int64_t rows = plan.row_capacity();
+      const std::int64_t widest = std::max(
+          {size.query + 2 * size.key, 2 * size.intermediate, size.linear_in, size.linear_out});
+      bytes = std::max({bytes, low_rank_project_workspace(rows, rank),
+                        low_rank_outer_workspace(rows, widest + size.linear_in, rank)});
+      out.add("lora.counters", BufferPhase::always, kLowRankCounters, kI32);
+    }
+    out.add("gemm.workspace", BufferPhase::always, bytes, 1);
     return;
   }
   if (plan.compute != ComputeType::bf16) return;
   const std::int64_t tokens =
       plan.row_capacity() * std::max<std::int64_t>(1, size.experts_per_token);
   const std::int64_t widest =
-      std::max({size.linear_out, size.linear_in, size.query + 2 * size.key, 2 * size.intermediate});
+      std::max(
+          {size.linear_out, size.linear_in, size.query + 2 * size.key, 2 * size.intermediate}) +
+      lora_padding(*std::max_element(std::begin(ranks.dense), std::end(ranks.dense)));
   const std::int64_t a = std::max(tokens * widest, plan.row_capacity() * plan.vocabulary_chunk);
-  const std::int64_t b = std::max(
-      {size.linear_elements, plan.vocabulary_chunk * architecture.hidden, tokens * widest});
+  const std::int64_t b = std::max({most_weight_elements(architecture, ranks),
+                                   plan.vocabulary_chunk * architecture.hidden, tokens * widest});
   out.add("gemm.workspace", BufferPhase::always, a + b + tokens * widest, kF32);
 }
 
@@ -216,9 +254,10 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
   out.add("residual.gradient", always, rows * hidden, element);
 
   // Inside a layer.
-  out.add("layer.weight", layer, size.linear_elements, element);
-  out.add("layer.norm_attention", layer, rows * hidden, element);
-  out.add("layer.norm_mlp", layer, rows * hidden, element);
+  out.add("layer.weight", layer, most_weight_elements(architecture, ranks), element);
+  out.add("layer.norm_attention", layer, rows * (hidden + padding_of(ranks, Site::attention_in)),
+          element);
+  out.add("layer.norm_mlp", layer, rows * (hidden + padding_of(ranks, Site::mlp_in)), element);
   out.add("layer.norm_gradient", layer, rows * hidden, element);
   out.add("layer.middle", layer, rows * hidden, element);
   out.add("layer.branch", layer, rows * hidden, element);
@@ -230,11 +269,8 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
     out.add("layer.post_attention_rstd", layer, rows, kF32);
     out.add("layer.post_mlp_rstd", layer, rows, kF32);
   }
-  add_attention(out, plan, size, element);
+  add_attention(out, plan, size, ranks, element);
   add_mlp(out, architecture, plan, size, ranks, element);
-  for (int site = 0; site < 4; ++site) {
-    out.add("lora.low_rank." + std::to_string(site), layer, rows * ranks.dense[site], element);
-  }
   out.add("lora.low_rank_gradient", layer,
           rows * *std::max_element(std::begin(ranks.dense), std::end(ranks.dense)), element);
   if (plan.dropout > 0) {
@@ -245,7 +281,7 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
     out.add("lora.dropped_gradient", layer, widest, element);
   }
   add_head(out, architecture, plan, element);
-  add_gemm_workspace(out, architecture, plan, size);
+  add_gemm_workspace(out, architecture, plan, size, ranks);
   return out.take();
 }
 

@@ -130,20 +130,19 @@ void clear_padding(const StepContext& context, const SweepTokens& sweep, void* d
 
 }  // namespace
 
-void attention_blocked_forward(const StepContext& context, const AttentionCall& call,
-                               void* output) {
+void attention_blocked_forward(const StepContext& context, const AttentionCall& call) {
   const Tiled tiled(context, call);
   for (const Tile& tile : tiles_of(context, call)) {
     for (std::int64_t kv = 0; kv < tiled.kv_heads(); ++kv) {
       tiled.probabilities(tile, kv);
-      const std::int64_t columns = tiled.query_columns();
       context.gemm->multiply(
           {.a = tiled.tile_operand(tile, context.work->scores, false),
            .b =
                tiled.at(call.qkv, tile.first_key, tiled.value_column(kv), tiled.stride(), false, 0),
-           .c = advance(output, context.dtype, tile.first_query * columns + tiled.query_column(kv)),
+           .c = advance(call.output, context.dtype,
+                        tile.first_query * call.output_stride + tiled.query_column(kv)),
            .c_dtype = context.dtype,
-           .c_stride = columns,
+           .c_stride = call.output_stride,
            .c_batch_stride = tiled.dim(),
            .m = tile.queries,
            .n = tiled.dim(),
@@ -151,7 +150,7 @@ void attention_blocked_forward(const StepContext& context, const AttentionCall& 
            .batch = tiled.group()});
     }
   }
-  clear_padding(context, *call.sweep, output, tiled.query_columns());
+  clear_padding(context, *call.sweep, call.output, call.output_stride);
 }
 
 void attention_blocked_backward(const StepContext& context, const AttentionCall& call,

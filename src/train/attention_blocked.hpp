@@ -15,10 +15,11 @@ struct AttentionCall {
   const AttentionShape* shape = nullptr;
   const SweepTokens* sweep = nullptr;
   const void* qkv = nullptr;
+  void* output = nullptr;          // [rows, heads * head_dim]; padding rows become 0
+  std::int64_t output_stride = 0;  // [elements]
 };
 
-/// @param output [rows, heads * head_dim]; padding rows become 0
-void attention_blocked_forward(const StepContext& context, const AttentionCall& call, void* output);
+void attention_blocked_forward(const StepContext& context, const AttentionCall& call);
 
 /// @param output_gradient [rows, heads * head_dim]
 /// @param qkv_gradient    shaped as qkv

@@ -12,14 +12,12 @@ class FlashAttention {
  public:
   virtual ~FlashAttention() = default;
 
-  /// @param output [rows, heads * head_dim]; padding rows become 0
-  virtual void forward(const StepContext& context, const AttentionCall& call, void* output) = 0;
+  virtual void forward(const StepContext& context, const AttentionCall& call) = 0;
 
-  /// Of the forward that ran last.
-  /// @param output          what it wrote
+  /// Of the forward that ran last, whose output the call still holds.
   /// @param output_gradient [rows, heads * head_dim]
   /// @param qkv_gradient    shaped as qkv; padding rows become 0
-  virtual void backward(const StepContext& context, const AttentionCall& call, const void* output,
+  virtual void backward(const StepContext& context, const AttentionCall& call,
                         const void* output_gradient, void* qkv_gradient) = 0;
 };
 

@@ -46,8 +46,8 @@ struct Operands {
     return view(advance(data, DType::bf16, head * dim), {rows, count, dim}, {stride, dim, 1},
                 c10::ScalarType::BFloat16);
   }
-  [[nodiscard]] at::Tensor of_output(const void* data) const {
-    return view(data, {rows, heads, dim}, {heads * dim, dim, 1}, c10::ScalarType::BFloat16);
+  [[nodiscard]] at::Tensor of_output(const void* data, std::int64_t row_stride) const {
+    return view(data, {rows, heads, dim}, {row_stride, dim, 1}, c10::ScalarType::BFloat16);
   }
 
   std::int64_t rows, heads, kv_heads, dim, stride;
@@ -63,7 +63,7 @@ void clear_padding(const StepContext& context, const SweepTokens& sweep, void* d
 
 class Flash final : public FlashAttention {
  public:
-  void forward(const StepContext& context, const AttentionCall& call, void* output) override {
+  void forward(const StepContext& context, const AttentionCall& call) override {
     const c10::NoGradGuard no_grad;
     const Operands operands(call);
     const std::int64_t longest = context.plan->seq_len;
@@ -74,22 +74,26 @@ class Flash final : public FlashAttention {
     logsumexp_ = std::move(logsumexp);
     seed_ = std::move(seed);
     offset_ = std::move(offset);
-    const std::int64_t width = operands.heads * operands.dim;
-    copy_bytes(context.stream, output, out.data_ptr(),
-               static_cast<std::uint64_t>(call.sweep->tokens * width) * 2);
-    clear_padding(context, *call.sweep, output, width);
+    copy_rows(context.stream, {.x = out.data_ptr(),
+                               .y = call.output,
+                               .rows = call.sweep->tokens,
+                               .cols = operands.heads * operands.dim,
+                               .y_stride = call.output_stride,
+                               .x_dtype = DType::bf16,
+                               .y_dtype = DType::bf16});
+    clear_padding(context, *call.sweep, call.output, call.output_stride);
   }
 
-  void backward(const StepContext& context, const AttentionCall& call, const void* output,
-                const void* output_gradient, void* qkv_gradient) override {
+  void backward(const StepContext& context, const AttentionCall& call, const void* output_gradient,
+                void* qkv_gradient) override {
     const c10::NoGradGuard no_grad;
     const Operands operands(call);
     const std::int64_t longest = context.plan->seq_len;
     const auto [dq, dk, dv] = at::cuda::_flash_attention_backward(
-        operands.of_output(output_gradient), operands.q, operands.k, operands.v,
-        operands.of_output(output), logsumexp_, operands.offsets, operands.offsets, longest,
-        longest, 0.0, true, seed_, offset_, static_cast<double>(call.shape->scale),
-        operands.window_left, operands.window_right);
+        operands.of_output(output_gradient, operands.heads * operands.dim), operands.q, operands.k,
+        operands.v, operands.of_output(call.output, call.output_stride), logsumexp_,
+        operands.offsets, operands.offsets, longest, longest, 0.0, true, seed_, offset_,
+        static_cast<double>(call.shape->scale), operands.window_left, operands.window_right);
     const auto put = [&](const at::Tensor& gradient, std::int64_t head, std::int64_t count) {
       copy_rows(context.stream, {.x = gradient.data_ptr(),
                                  .y = advance(qkv_gradient, DType::bf16, head * operands.dim),

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/low_rank.hpp"
 #include "model/token_file.hpp"
 #include "train/executor_impl.hpp"
 
@@ -97,6 +98,13 @@ void Executor::Impl::refresh_compute_adapter() {
   if (plan.compute == ComputeType::fp32 || memory.flat_elements == 0) return;
   cast(stream, arena.at("adapter.master"), DType::f32, arena.at("adapter.compute"), context.dtype,
        memory.flat_elements);
+  if (turned.list.empty()) return;
+  low_rank_transpose(stream, {.x = arena.as<float>("adapter.master"),
+                              .y = arena.at("adapter.compute"),
+                              .list = arena.as<std::int64_t>("adapter.turned"),
+                              .count = static_cast<std::int64_t>(turned.list.size() / 3),
+                              .most_out = turned.most_out,
+                              .dtype = context.dtype});
 }
 
 Executor::Executor(const BaseStore& base, const NumericalPlan& numerical, const MemoryPlan& memory,

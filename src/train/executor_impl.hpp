@@ -28,6 +28,11 @@ struct Executor::Impl {
   void fill_rotary_tables();
   void fill_adapter(const Adapter& adapter);
   void make_views();
+  /// Which B matrices lie turned in "adapter.compute".
+  void list_turned();
+  [[nodiscard]] bool thin_products() const {
+    return stream.device == DeviceKind::cuda && plan.compute == ComputeType::bf16;
+  }
   std::unique_ptr<GemmEngine> make_gemm() const;
   const HostRows& own_head();
   StepContext make_context();
@@ -69,6 +74,10 @@ struct Executor::Impl {
   std::int32_t* ids;
   HeadTargets targets;
 
+  struct {
+    std::vector<std::int64_t> list;  // {offset, out, rank} each
+    std::int64_t most_out = 0;
+  } turned;
   std::int64_t supervised = 0;  // of the last step
   double load_s = 0;
 };

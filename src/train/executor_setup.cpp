@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "kernels/philox.hpp"
@@ -54,7 +56,7 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
       layers(describe_layers(
           base, places, memory,
           {arena.find(plan.compute == ComputeType::bf16 ? "adapter.compute" : "adapter.master"),
-           arena.find_as<float>("adapter.gradient")},
+           arena.find_as<float>("adapter.gradient"), work.counters != nullptr && thin_products()},
           context.dtype)),
       inputs(memory, arena, stream,
              static_cast<std::uint64_t>(plan.row_capacity() * architecture.hidden) *
@@ -79,6 +81,7 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
   }
   fill_rotary_tables();
   fill_adapter(first_adapter);
+  list_turned();
   make_views();
   residency = make_residency(base, memory, arena, stream, debug);
   synchronise(stream);
@@ -93,8 +96,12 @@ const HostRows& Executor::Impl::own_head() {
 
 std::unique_ptr<GemmEngine> Executor::Impl::make_gemm() const {
   std::byte* workspace = arena.find("gemm.workspace");
+  if (stream.device == DeviceKind::cuda) {
+    // As the numerical plan says, whatever else the buffer serves.
+    return cuda_device().make_gemm(stream, workspace,
+                                   static_cast<std::size_t>(plan.gemm_workspace_bytes));
+  }
   const std::uint64_t bytes = workspace != nullptr ? arena.bytes_of("gemm.workspace") : 0;
-  if (stream.device == DeviceKind::cuda) return cuda_device().make_gemm(stream, workspace, bytes);
   return make_cpu_gemm(stream, reinterpret_cast<float*>(workspace), bytes);
 }
 
@@ -148,6 +155,24 @@ void Executor::Impl::fill_adapter(const Adapter& adapter) {
     copy_bytes(stream, master + slice.a_offset, weights.a.data(), weights.a.size() * sizeof(float));
     copy_bytes(stream, master + slice.b_offset, weights.b.data(), weights.b.size() * sizeof(float));
   }
+}
+
+void Executor::Impl::list_turned() {
+  for (const LayerWeights& layer : layers) {
+    for (const LinearGroup* group :
+         {&layer.attention_in, &layer.attention_out, &layer.mlp_in, &layer.mlp_down}) {
+      for (const LoraBranch& branch : group->lora.branches) {
+        if (!branch.turned) continue;
+        turned.list.insert(turned.list.end(),
+                           {branch.b_gradient - arena.find_as<float>("adapter.gradient"),
+                            branch.out, branch.rank});
+        turned.most_out = std::max(turned.most_out, branch.out);
+      }
+    }
+  }
+  if (turned.list.empty()) return;
+  copy_bytes(stream, arena.at("adapter.turned"), turned.list.data(),
+             turned.list.size() * sizeof(std::int64_t));
 }
 
 void Executor::Impl::make_views() {

@@ -50,14 +50,18 @@ class LayerRunner {
   }
   void rotate(const LayerWeights& layer, void* qkv, bool backward);
   void norm(const TensorPlace& weight, const std::byte* slab, const void* x, const void* residual,
-            void* residual_out, void* y, float* rstd);
+            void* residual_out, void* y, float* rstd, std::int64_t y_stride = 0);
   void norm_backward(const TensorPlace& weight, const std::byte* slab, const void* dy,
                      const void* r, const float* rstd, const void* residual_gradient, void* dx);
-  LinearGroupCall group_call(const LinearGroup& group, const std::byte* slab, void* x,
-                             std::int64_t x_stride);
+  /// A group on its dense input x, x A^T behind it.
+  LinearGroupCall group_call(const LinearGroup& group, const std::byte* slab, void* x) const;
+  /// Elements from row to row of a dense site's input.
+  [[nodiscard]] static std::int64_t input_stride(const LinearGroup& group) {
+    return group.in + lora_padding(group.lora.rank);
+  }
   /// Writes xd of an adapted site to work->dropped where dropout is on.
   void drop_input(const LayerWeights& layer, LinearGroupCall& call);
-  InputGradient input_gradient(const LayerWeights& layer, const LinearGroup& group, void* dx);
+  InputGradient input_gradient(const LayerWeights& layer, const LinearGroup& group, Matrix dx);
 
   const StepContext& context_;
   const Architecture& architecture_;

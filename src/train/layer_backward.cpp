@@ -26,9 +26,9 @@ void LayerRunner::norm_backward(const TensorPlace& weight, const std::byte* slab
 }
 
 InputGradient LayerRunner::input_gradient(const LayerWeights& layer, const LinearGroup& group,
-                                          void* dx) {
+                                          Matrix dx) {
   InputGradient gradient;
-  gradient.dx = {dx, group.in};
+  gradient.dx = dx;
   gradient.low_rank_gradient = context_.work->low_rank_gradient;
   if (context_.dropout > 0 && group.lora.rank > 0) {
     gradient.dropped_gradient = context_.work->dropped_gradient;
@@ -49,30 +49,31 @@ void LayerRunner::backward_mlp(const LayerWeights& layer, const std::byte* slab,
     moe_backward(context_, moe_call(layer, slab, branch_gradient), work.norm_gradient);
   } else {
     const std::int64_t inner = layer.shape->mlp.intermediate;
-    LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated, inner);
+    LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated);
     down.y[0] = {branch_gradient, hidden()};
     drop_input(layer, down);
-    linear_group_backward(context_, down,
-                          input_gradient(layer, layer.mlp_down, work.activated_gradient));
+    linear_group_backward(context_, down, input_gradient(layer, layer.mlp_down, down.x));
 
     void* up = advance(work.gate_up, context_.dtype, inner);
-    gated_activation_backward(context_.stream, {.dy = work.activated_gradient,
+    gated_activation_backward(context_.stream, {.dy = work.activated,
                                                 .gate = work.gate_up,
                                                 .up = up,
                                                 .dgate = work.gate_up,
                                                 .dup = up,
                                                 .rows = sweep_.rows,
                                                 .cols = inner,
+                                                .dy_stride = down.x.stride,
                                                 .gate_stride = 2 * inner,
                                                 .up_stride = 2 * inner,
                                                 .dtype = context_.dtype,
                                                 .function = gate_function(layer.shape->mlp)});
 
-    LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp, hidden());
+    LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp);
     in.y[0] = {work.gate_up, 2 * inner};
     in.y[1] = {up, 2 * inner};
     drop_input(layer, in);
-    linear_group_backward(context_, in, input_gradient(layer, layer.mlp_in, work.norm_gradient));
+    linear_group_backward(context_, in,
+                          input_gradient(layer, layer.mlp_in, {work.norm_gradient, hidden()}));
   }
   norm_backward(*layer.mlp_norm, slab, work.norm_gradient, work.middle, work.norm_mlp_rstd,
                 gradient, gradient);
@@ -90,16 +91,15 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
     norm_backward(*layer.post_attention_norm, slab, gradient, work.branch, work.post_attention_rstd,
                   nullptr, branch_gradient);
   }
-  LinearGroupCall out = group_call(layer.attention_out, slab, work.attention, query);
+  LinearGroupCall out = group_call(layer.attention_out, slab, work.attention);
   out.y[0] = {branch_gradient, hidden()};
   drop_input(layer, out);
-  linear_group_backward(context_, out,
-                        input_gradient(layer, layer.attention_out, work.attention_gradient));
+  linear_group_backward(
+      context_, out, input_gradient(layer, layer.attention_out, {work.attention_gradient, query}));
 
-  const AttentionCall attention = {&shape, &sweep_, work.qkv};
+  const AttentionCall attention = {&shape, &sweep_, work.qkv, work.attention, out.x.stride};
   if (uses_flash(layer)) {
-    context_.flash->backward(context_, attention, work.attention, work.attention_gradient,
-                             work.qkv_gradient);
+    context_.flash->backward(context_, attention, work.attention_gradient, work.qkv_gradient);
   } else {
     attention_blocked_backward(context_, attention, work.attention_gradient, work.qkv_gradient);
   }
@@ -129,15 +129,16 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
     differentiate(*layer.k_norm, query, shape.kv_heads, work.k_rstd);
   }
 
-  LinearGroupCall in = group_call(layer.attention_in, slab, work.norm_attention, hidden());
+  LinearGroupCall in = group_call(layer.attention_in, slab, work.norm_attention);
   const auto gradient_at = [&](std::int64_t column) {
     return Matrix{advance(work.qkv_gradient, context_.dtype, column), stride};
   };
   in.y = {gradient_at(0), gradient_at(query), gradient_at(query + key)};
   drop_input(layer, in);
-  linear_group_backward(context_, in,
-                        input_gradient(layer, layer.attention_in,
-                                       wants_input_gradient ? work.norm_gradient : nullptr));
+  linear_group_backward(
+      context_, in,
+      input_gradient(layer, layer.attention_in,
+                     {wants_input_gradient ? work.norm_gradient : nullptr, hidden()}));
   if (!wants_input_gradient) return;
   norm_backward(*layer.attention_norm, slab, work.norm_gradient, input, work.norm_attention_rstd,
                 gradient, gradient);

@@ -16,7 +16,8 @@ void* LayerRunner::mlp_branch() const {
 }
 
 void LayerRunner::norm(const TensorPlace& weight, const std::byte* slab, const void* x,
-                       const void* residual, void* residual_out, void* y, float* rstd) {
+                       const void* residual, void* residual_out, void* y, float* rstd,
+                       std::int64_t y_stride) {
   rms_norm_forward(
       context_.stream,
       {.x = x,
@@ -27,21 +28,22 @@ void LayerRunner::norm(const TensorPlace& weight, const std::byte* slab, const v
        .rstd = rstd,
        .rows = sweep_.rows,
        .cols = hidden(),
+       .y_stride = y_stride,
        .dtype = context_.dtype,
        .weight_dtype = storage_dtype(weight),
        .weight_kind = architecture_.norm_plus_one ? NormWeight::plus_one : NormWeight::plain,
        .eps = architecture_.rms_eps});
 }
 
-LinearGroupCall LayerRunner::group_call(const LinearGroup& group, const std::byte* slab, void* x,
-                                        std::int64_t x_stride) {
+LinearGroupCall LayerRunner::group_call(const LinearGroup& group, const std::byte* slab,
+                                        void* x) const {
   LinearGroupCall call;
   call.group = &group;
   call.slab = slab;
   call.rows = sweep_.rows;
-  call.x = {x, x_stride};
+  call.x = {x, input_stride(group)};
   call.dropped = call.x;
-  call.low_rank = context_.work->low_rank[static_cast<int>(group.site)];
+  call.low_rank = {advance(x, context_.dtype, group.in), call.x.stride};
   return call;
 }
 
@@ -85,9 +87,9 @@ void LayerRunner::forward_attention(const LayerWeights& layer, const std::byte* 
   const std::int64_t query = shape.heads * shape.head_dim, key = shape.kv_heads * shape.head_dim;
   const std::int64_t stride = query + 2 * key;
   norm(*layer.attention_norm, slab, input, nullptr, nullptr, work.norm_attention,
-       work.norm_attention_rstd);
+       work.norm_attention_rstd, input_stride(layer.attention_in));
 
-  LinearGroupCall in = group_call(layer.attention_in, slab, work.norm_attention, hidden());
+  LinearGroupCall in = group_call(layer.attention_in, slab, work.norm_attention);
   const auto qkv_at = [&](std::int64_t column) {
     return Matrix{advance(work.qkv, context_.dtype, column), stride};
   };
@@ -122,25 +124,26 @@ void LayerRunner::forward_attention(const LayerWeights& layer, const std::byte* 
     normalise(*layer.k_norm, query, shape.kv_heads, work.k_rstd);
   }
   rotate(layer, work.qkv, false);
-  const AttentionCall attention = {&shape, &sweep_, work.qkv};
+  LinearGroupCall out = group_call(layer.attention_out, slab, work.attention);
+  const AttentionCall attention = {&shape, &sweep_, work.qkv, work.attention, out.x.stride};
   if (uses_flash(layer)) {
-    context_.flash->forward(context_, attention, work.attention);
+    context_.flash->forward(context_, attention);
   } else {
-    attention_blocked_forward(context_, attention, work.attention);
+    attention_blocked_forward(context_, attention);
   }
 
-  LinearGroupCall out = group_call(layer.attention_out, slab, work.attention, query);
   out.y[0] = {work.branch, hidden()};
   drop_input(layer, out);
   linear_group_forward(context_, out);
 
   const void* branch = work.branch;
   if (layer.post_attention_norm != nullptr) {
-    norm(*layer.post_attention_norm, slab, work.branch, nullptr, nullptr, work.norm_mlp,
+    norm(*layer.post_attention_norm, slab, work.branch, nullptr, nullptr, work.norm_gradient,
          work.post_attention_rstd);
-    branch = work.norm_mlp;
+    branch = work.norm_gradient;
   }
-  norm(*layer.mlp_norm, slab, branch, input, work.middle, work.norm_mlp, work.norm_mlp_rstd);
+  norm(*layer.mlp_norm, slab, branch, input, work.middle, work.norm_mlp, work.norm_mlp_rstd,
+       layer.experts.empty() ? input_stride(layer.mlp_in) : hidden());
 }
 
 MoeCall LayerRunner::moe_call(const LayerWeights& layer, const std::byte* slab,
@@ -155,7 +158,7 @@ void LayerRunner::forward_mlp(const LayerWeights& layer, const std::byte* slab, 
     return;
   }
   const std::int64_t inner = layer.shape->mlp.intermediate;
-  LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp, hidden());
+  LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp);
   void* up = advance(work.gate_up, context_.dtype, inner);
   in.y[0] = {work.gate_up, 2 * inner};
   in.y[1] = {up, 2 * inner};
@@ -168,10 +171,11 @@ void LayerRunner::forward_mlp(const LayerWeights& layer, const std::byte* slab, 
                                              .cols = inner,
                                              .gate_stride = 2 * inner,
                                              .up_stride = 2 * inner,
+                                             .y_stride = input_stride(layer.mlp_down),
                                              .dtype = context_.dtype,
                                              .function = gate_function(layer.shape->mlp)});
 
-  LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated, inner);
+  LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated);
   down.y[0] = {mlp_branch(), hidden()};
   drop_input(layer, down);
   if (with_down) {

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "kernels/dequantise.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/low_rank.hpp"
 
 namespace poros {
 namespace {
@@ -111,10 +112,16 @@ void attach_adapter(LayerWeights& layer, const LoraSiteGroup& group,
     target.linears[static_cast<std::size_t>(role.part)].branch =
         static_cast<int>(site.branches.size());
     site.branches.push_back({place.rank, place.out, site.rank, place.scale,
-                             advance(adapter.compute, dtype, slice.b_offset),
+                             advance(adapter.compute, dtype, slice.b_offset), false,
                              adapter.gradient + slice.b_offset});
     site.rank += place.rank;
   }
+  // All or none: B is turned for the thin products, and each product takes one form.
+  site.thin = adapter.thin && group.expert < 0 && low_rank_fits(kLowRankRows, site.in, site.rank) &&
+              std::all_of(site.branches.begin(), site.branches.end(), [](const LoraBranch& branch) {
+                return low_rank_fits(kLowRankRows, branch.out, branch.rank);
+              });
+  for (LoraBranch& branch : site.branches) branch.turned = site.thin;
 }
 
 }  // namespace
@@ -148,15 +155,22 @@ DType storage_dtype(const TensorPlace& place) {
   fail(Fault::run, "{} is quantised where values are needed", place.name);
 }
 
-const void* weight_in_compute_dtype(const StepContext& context, const std::byte* slab,
-                                    const TensorPlace& place, void* scratch) {
-  const std::int64_t count = place.rows * place.cols;
+ConstMatrix weight_in_compute_dtype(const StepContext& context, const std::byte* slab,
+                                    const TensorPlace& place, void* scratch, std::int64_t padding) {
   const std::byte* data = slab + place.offset;
+  const bool room = padding > 0 && place.cols % 8 == 0;
+  const std::int64_t stride = place.cols + (room ? padding : 0);
   if (place.storage != Storage::nf4) {
     const DType stored = storage_dtype(place);
-    if (stored == context.dtype) return data;
-    cast(context.stream, data, stored, scratch, context.dtype, count);
-    return scratch;
+    if (stored == context.dtype) return {data, place.cols};
+    copy_rows(context.stream, {.x = data,
+                               .y = scratch,
+                               .rows = place.rows,
+                               .cols = place.cols,
+                               .y_stride = stride,
+                               .x_dtype = stored,
+                               .y_dtype = context.dtype});
+    return {scratch, stride};
   }
   Nf4View view;
   view.codes = reinterpret_cast<const std::uint8_t*>(data);
@@ -167,9 +181,14 @@ const void* weight_in_compute_dtype(const StepContext& context, const std::byte*
   } else {
     view.absmax = reinterpret_cast<const float*>(slab + place.absmax_offset);
   }
-  dequantise(context.stream,
-             {.tensor = view, .count = count, .out = scratch, .dtype = context.dtype});
-  return scratch;
+  Dequantise op = {
+      .tensor = view, .count = place.rows * place.cols, .out = scratch, .dtype = context.dtype};
+  if (room) {
+    op.cols = place.cols;
+    op.out_stride = stride;
+  }
+  dequantise(context.stream, op);
+  return {scratch, stride};
 }
 
 }  // namespace poros

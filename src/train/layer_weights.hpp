@@ -20,13 +20,15 @@ struct LoraBranch {
   std::int64_t rank = 0, out = 0;
   std::int64_t column = 0;  // first of its columns in the site's low-rank product
   float scale = 0;
-  const void* b = nullptr;  // [out, rank] in compute dtype
-  float* b_gradient = nullptr;
+  const void* b = nullptr;  // in compute dtype, [out, rank] or, turned, [rank, out]
+  bool turned = false;
+  float* b_gradient = nullptr;  // [out, rank]
 };
 
 /// The branches of one input site; their A matrices are one matrix [rank, in].
 struct LoraSite {
   std::int64_t rank = 0, in = 0;
+  bool thin = false;        // its thin products are kernels of their own (kernels/low_rank.hpp)
   const void* a = nullptr;  // in compute dtype
   float* a_gradient = nullptr;
   std::vector<LoraBranch> branches;
@@ -67,6 +69,7 @@ struct LayerWeights {
 struct FlatAdapter {
   const void* compute = nullptr;  // in compute dtype
   float* gradient = nullptr;
+  bool thin = false;  // on CUDA with bf16: dense sites whose sizes fit use the thin products
 };
 
 /// @throws Error(Fault::run) when the layout lacks a tensor that the shape implies
@@ -75,10 +78,17 @@ struct FlatAdapter {
                                                         const MemoryPlan& memory,
                                                         const FlatAdapter& adapter, DType dtype);
 
+/// A matrix that is read.
+struct ConstMatrix {
+  const void* data = nullptr;
+  std::int64_t stride = 0;
+};
+
 /// A tensor of a slab in compute dtype: where it lies when it is stored so, else converted into
-/// `scratch`.
-[[nodiscard]] const void* weight_in_compute_dtype(const StepContext& context, const std::byte* slab,
-                                                  const TensorPlace& place, void* scratch);
+/// `scratch`, there with room for `padding` columns more behind each row.
+[[nodiscard]] ConstMatrix weight_in_compute_dtype(const StepContext& context, const std::byte* slab,
+                                                  const TensorPlace& place, void* scratch,
+                                                  std::int64_t padding = 0);
 
 /// DType of a stored vector (norm, bias). @throws Error(Fault::run) for nf4
 [[nodiscard]] DType storage_dtype(const TensorPlace& place);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/elementwise.hpp"
+#include "kernels/low_rank.hpp"
 
 namespace poros {
 namespace {
@@ -38,17 +39,123 @@ void accumulate_outer(const StepContext& context, const Matrix& p, std::int64_t 
   }
 }
 
+/// B of a branch, [out, rank], or its transpose.
+GemmOperand b_operand(const StepContext& context, const LoraBranch& branch, bool transposed) {
+  if (branch.turned) return contiguous(context, branch.b, branch.out, !transposed);
+  return contiguous(context, branch.b, branch.rank, transposed);
+}
+
+/// s B^T dy of each branch, then dB and dA, by products of the general kind.
+void low_rank_backward(const StepContext& context, const LinearGroupCall& call,
+                       const InputGradient& gradient) {
+  const LinearGroup& group = *call.group;
+  const LoraSite& lora = group.lora;
+  for (std::size_t index = 0; index < group.linears.size(); ++index) {
+    const Linear& linear = group.linears[index];
+    if (linear.branch < 0) continue;
+    const LoraBranch& branch = lora.branches[static_cast<std::size_t>(linear.branch)];
+    const Matrix& dy = call.y[index];
+    context.gemm->multiply({.a = operand(context, dy),
+                            .b = b_operand(context, branch, false),
+                            .c = advance(gradient.low_rank_gradient, context.dtype, branch.column),
+                            .c_dtype = context.dtype,
+                            .c_stride = lora.rank,
+                            .m = call.rows,
+                            .n = branch.rank,
+                            .k = linear.out,
+                            .alpha = branch.scale});
+    const Matrix low_rank = {advance(call.low_rank.data, context.dtype, branch.column),
+                             call.low_rank.stride};
+    accumulate_outer(context, dy, linear.out, low_rank, branch.rank, call.rows, branch.scale,
+                     branch.b_gradient);
+  }
+  accumulate_outer(context, {gradient.low_rank_gradient, lora.rank}, lora.rank, call.dropped,
+                   group.in, call.rows, 1.0F, lora.a_gradient);
+}
+
+/// A launch of a thin product.
+template <typename Op>
+Op thin(const StepContext& context, std::int64_t rows) {
+  Op op;
+  op.rows = rows;
+  op.dtype = context.dtype;
+  op.workspace = context.work->gemm_workspace;
+  op.counters = context.work->counters;
+  return op;
+}
+
+/// The same by thin products: two launches for all branches of the site.
+void thin_backward(const StepContext& context, const LinearGroupCall& call,
+                   const InputGradient& gradient) {
+  const LinearGroup& group = *call.group;
+  const LoraSite& lora = group.lora;
+  LowRankProject project = thin<LowRankProject>(context, call.rows);
+  LowRankOuter outer = thin<LowRankOuter>(context, call.rows);
+  for (std::size_t index = 0; index < group.linears.size(); ++index) {
+    const Linear& linear = group.linears[index];
+    if (linear.branch < 0) continue;
+    const LoraBranch& branch = lora.branches[static_cast<std::size_t>(linear.branch)];
+    const Matrix& dy = call.y[index];
+    project.parts[static_cast<std::size_t>(project.count++)] = {
+        .x = dy.data,
+        .w = branch.b,
+        .y = advance(gradient.low_rank_gradient, context.dtype, branch.column),
+        .width = linear.out,
+        .rank = branch.rank,
+        .padded = branch.rank,
+        .x_stride = dy.stride,
+        .y_stride = lora.rank,
+        .scale = branch.scale};
+    outer.parts[static_cast<std::size_t>(outer.count++)] = {
+        .x = dy.data,
+        .p = advance(call.low_rank.data, context.dtype, branch.column),
+        .c = branch.b_gradient,
+        .width = linear.out,
+        .rank = branch.rank,
+        .x_stride = dy.stride,
+        .p_stride = call.low_rank.stride,
+        .row = branch.rank,
+        .column = 1,
+        .scale = branch.scale};
+  }
+  outer.parts[static_cast<std::size_t>(outer.count++)] = {.x = call.dropped.data,
+                                                          .p = gradient.low_rank_gradient,
+                                                          .c = lora.a_gradient,
+                                                          .width = group.in,
+                                                          .rank = lora.rank,
+                                                          .x_stride = call.dropped.stride,
+                                                          .p_stride = lora.rank,
+                                                          .row = 1,
+                                                          .column = group.in};
+  low_rank_project(context.stream, project);
+  low_rank_outer(context.stream, outer);
+}
+
 }  // namespace
 
 void low_rank_forward(const StepContext& context, const LinearGroupCall& call) {
   const LinearGroup& group = *call.group;
   const LoraSite& lora = group.lora;
   if (call.rows == 0 || lora.rank == 0) return;
+  if (lora.thin) {
+    LowRankProject project = thin<LowRankProject>(context, call.rows);
+    project.count = 1;
+    project.parts[0] = {.x = call.dropped.data,
+                        .w = lora.a,
+                        .y = call.low_rank.data,
+                        .width = group.in,
+                        .rank = lora.rank,
+                        .padded = lora.rank,
+                        .x_stride = call.dropped.stride,
+                        .y_stride = call.low_rank.stride};
+    low_rank_project(context.stream, project);
+    return;
+  }
   context.gemm->multiply({.a = operand(context, call.dropped),
                           .b = contiguous(context, lora.a, group.in, true),
-                          .c = call.low_rank,
+                          .c = call.low_rank.data,
                           .c_dtype = context.dtype,
-                          .c_stride = lora.rank,
+                          .c_stride = call.low_rank.stride,
                           .m = call.rows,
                           .n = lora.rank,
                           .k = group.in});
@@ -59,19 +166,38 @@ void linear_group_forward(const StepContext& context, const LinearGroupCall& cal
   const LoraSite& lora = group.lora;
   if (call.rows == 0) return;
   low_rank_forward(context, call);
+  const bool behind_x = lora.rank > 0 && call.low_rank.stride == call.x.stride &&
+                        call.low_rank.data == advance(call.x.data, context.dtype, group.in);
   for (std::size_t index = 0; index < group.linears.size(); ++index) {
     const Linear& linear = group.linears[index];
     const Matrix& y = call.y[index];
-    const void* weight =
-        weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight);
+    const LoraBranch* branch =
+        linear.branch < 0 ? nullptr : &lora.branches[static_cast<std::size_t>(linear.branch)];
+    const std::int64_t padding = behind_x && branch != nullptr ? lora_padding(lora.rank) : 0;
+    const ConstMatrix weight =
+        weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight, padding);
+    const bool folded = weight.stride > linear.in;
+    if (folded) {
+      low_rank_columns(context.stream,
+                       {.b = branch->b,
+                        .y = advance(context.work->weight, context.dtype, linear.in),
+                        .rows = linear.out,
+                        .rank = branch->rank,
+                        .first = branch->column,
+                        .padded = padding,
+                        .y_stride = weight.stride,
+                        .turned = branch->turned,
+                        .scale = branch->scale,
+                        .dtype = context.dtype});
+    }
     context.gemm->multiply({.a = operand(context, call.x),
-                            .b = contiguous(context, weight, linear.in, true),
+                            .b = contiguous(context, weight.data, weight.stride, true),
                             .c = y.data,
                             .c_dtype = context.dtype,
                             .c_stride = y.stride,
                             .m = call.rows,
                             .n = linear.out,
-                            .k = linear.in});
+                            .k = folded ? linear.in + lora.rank : linear.in});
     if (linear.bias != nullptr) {
       add_bias(context.stream, {.x = y.data,
                                 .bias = call.slab + linear.bias->offset,
@@ -81,18 +207,18 @@ void linear_group_forward(const StepContext& context, const LinearGroupCall& cal
                                 .dtype = context.dtype,
                                 .bias_dtype = storage_dtype(*linear.bias)});
     }
-    if (linear.branch < 0) continue;
-    const LoraBranch& branch = lora.branches[static_cast<std::size_t>(linear.branch)];
-    const Matrix low_rank = {advance(call.low_rank, context.dtype, branch.column), lora.rank};
+    if (branch == nullptr || folded) continue;
+    const Matrix low_rank = {advance(call.low_rank.data, context.dtype, branch->column),
+                             call.low_rank.stride};
     context.gemm->multiply({.a = operand(context, low_rank),
-                            .b = contiguous(context, branch.b, branch.rank, true),
+                            .b = b_operand(context, *branch, true),
                             .c = y.data,
                             .c_dtype = context.dtype,
                             .c_stride = y.stride,
                             .m = call.rows,
                             .n = linear.out,
-                            .k = branch.rank,
-                            .alpha = branch.scale,
+                            .k = branch->rank,
+                            .alpha = branch->scale,
                             .beta = 1.0F});
   }
 }
@@ -102,49 +228,32 @@ void linear_group_backward(const StepContext& context, const LinearGroupCall& ca
   const LinearGroup& group = *call.group;
   const LoraSite& lora = group.lora;
   if (call.rows == 0) return;
-  const bool wants_dx = gradient.dx.data != nullptr;
+  if (lora.thin) {
+    thin_backward(context, call, gradient);
+  } else if (lora.rank > 0) {
+    low_rank_backward(context, call, gradient);
+  }
+  if (gradient.dx.data == nullptr) return;
   bool accumulate = gradient.accumulate;
   for (std::size_t index = 0; index < group.linears.size(); ++index) {
     const Linear& linear = group.linears[index];
-    const Matrix& dy = call.y[index];
-    if (wants_dx) {
-      const void* weight =
-          weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight);
-      context.gemm->multiply({.a = operand(context, dy),
-                              .b = contiguous(context, weight, linear.in),
-                              .c = gradient.dx.data,
-                              .c_dtype = context.dtype,
-                              .c_stride = gradient.dx.stride,
-                              .m = call.rows,
-                              .n = linear.in,
-                              .k = linear.out,
-                              .beta = accumulate ? 1.0F : 0.0F});
-      accumulate = true;
-    }
-    if (linear.branch < 0) continue;
-    const LoraBranch& branch = lora.branches[static_cast<std::size_t>(linear.branch)];
-    void* branch_gradient = advance(gradient.low_rank_gradient, context.dtype, branch.column);
-    context.gemm->multiply({.a = operand(context, dy),
-                            .b = contiguous(context, branch.b, branch.rank),
-                            .c = branch_gradient,
+    const ConstMatrix weight =
+        weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight);
+    context.gemm->multiply({.a = operand(context, call.y[index]),
+                            .b = contiguous(context, weight.data, weight.stride),
+                            .c = gradient.dx.data,
                             .c_dtype = context.dtype,
-                            .c_stride = lora.rank,
+                            .c_stride = gradient.dx.stride,
                             .m = call.rows,
-                            .n = branch.rank,
+                            .n = linear.in,
                             .k = linear.out,
-                            .alpha = branch.scale});
-    const Matrix low_rank = {advance(call.low_rank, context.dtype, branch.column), lora.rank};
-    accumulate_outer(context, dy, linear.out, low_rank, branch.rank, call.rows, branch.scale,
-                     branch.b_gradient);
+                            .beta = accumulate ? 1.0F : 0.0F});
+    accumulate = true;
   }
   if (lora.rank == 0) return;
-  const Matrix low_rank_gradient = {gradient.low_rank_gradient, lora.rank};
-  accumulate_outer(context, low_rank_gradient, lora.rank, call.dropped, group.in, call.rows, 1.0F,
-                   lora.a_gradient);
-  if (!wants_dx) return;
   const bool masked = gradient.dropped_gradient != nullptr;
   const Matrix target = masked ? Matrix{gradient.dropped_gradient, group.in} : gradient.dx;
-  context.gemm->multiply({.a = operand(context, low_rank_gradient),
+  context.gemm->multiply({.a = operand(context, {gradient.low_rank_gradient, lora.rank}),
                           .b = contiguous(context, lora.a, group.in),
                           .c = target.data,
                           .c_dtype = context.dtype,

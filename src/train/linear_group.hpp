@@ -27,11 +27,12 @@ struct LinearGroupCall {
   const LinearGroup* group = nullptr;
   const std::byte* slab = nullptr;  // of the layer
   std::int64_t rows = 0;
-  Matrix x;                  // [rows, in]
-  Matrix dropped;            // xd; equals x where nothing is dropped. Only with LoRA
-  std::array<Matrix, 3> y;   // output (forward) or its gradient (backward) of each linear
-  void* low_rank = nullptr;  // xd A^T [rows, rank]: written by the forward, read by the
-                             // backward
+  Matrix x;                 // [rows, in]
+  Matrix dropped;           // xd; equals x where nothing is dropped. Only with LoRA
+  std::array<Matrix, 3> y;  // output (forward) or its gradient (backward) of each linear
+  /// xd A^T [rows, rank]: written by the forward, read by the backward. Where it stands right
+  /// behind x's columns, x W^T and the LoRA term are one product.
+  Matrix low_rank;
 };
 
 /// xd A^T of the site, if it is adapted.
@@ -52,7 +53,7 @@ struct InputGradient {
   bool leave_mask = false;  // the caller takes dropped_gradient through the mask
 };
 
-/// Gradients of A and B (added up) and of x.
+/// Gradients of A and B (added up), then of x: dx may be x itself.
 void linear_group_backward(const StepContext& context, const LinearGroupCall& call,
                            const InputGradient& gradient);
 

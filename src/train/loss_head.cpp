@@ -116,23 +116,21 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
         std::min(context_.plan->vocabulary_chunk, architecture_.vocab - first);
     load_chunk(first, classes);
     multiply_chunk(rows, classes);
+    const bool rounds = exponentials_ != nullptr;
+    void* exponentials = !wants_dx ? nullptr : rounds ? exponentials_ : logits_;
     cross_entropy_accumulate(context_.stream, {.logits = logits_,
                                                .targets = targets.targets,
                                                .state = state_,
-                                               .exponentials = wants_dx ? logits_ : nullptr,
+                                               .exponentials = exponentials,
                                                .rescale = wants_dx ? rescale_ : nullptr,
                                                .rows = rows,
                                                .classes = classes,
                                                .first_class = first,
-                                               .softcap = architecture_.final_softcap});
+                                               .softcap = architecture_.final_softcap,
+                                               .round_exponentials = wants_dx && rounds});
     if (!wants_dx) {
       release_chunk();
       continue;
-    }
-    const void* exponentials = logits_;
-    if (exponentials_ != nullptr) {
-      cast(context_.stream, logits_, DType::f32, exponentials_, context_.dtype, rows * classes);
-      exponentials = exponentials_;
     }
     if (first > 0) {
       scale_rows(context_.stream, {.x = gradient_sum_,

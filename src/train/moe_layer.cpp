@@ -60,7 +60,7 @@ class Experts {
     if (drops_input()) linear.dropped = {at(moe.dropped_input, begin, hidden), hidden};
     linear.y[0] = {at(work.gate_up, begin, 2 * inner), 2 * inner};
     linear.y[1] = {advance(linear.y[0].data, context.dtype, inner), 2 * inner};
-    linear.low_rank = at(moe.low_rank_in, begin, in_rank);
+    linear.low_rank = {at(moe.low_rank_in, begin, in_rank), expert.in.lora.rank};
     return linear;
   }
 
@@ -74,7 +74,7 @@ class Experts {
     linear.dropped = linear.x;
     if (drops_down()) linear.dropped = {at(work.dropped, begin, inner), inner};
     linear.y[0] = {at(moe.output, begin, hidden), hidden};
-    linear.low_rank = at(moe.low_rank_down, begin, down_rank);
+    linear.low_rank = {at(moe.low_rank_down, begin, down_rank), expert.down.lora.rank};
     return linear;
   }
 
@@ -138,7 +138,8 @@ class Experts {
 GemmOperand router_operand(const Experts& experts, bool transposed) {
   const Linear& router = experts.call.layer->router;
   return {.data = weight_in_compute_dtype(experts.context, experts.call.slab, *router.weight,
-                                          experts.work.weight),
+                                          experts.work.weight)
+                      .data,
           .dtype = experts.context.dtype,
           .stride = router.in,
           .transposed = transposed};
@@ -248,7 +249,7 @@ void moe_backward(const StepContext& context, const MoeCall& call, void* input_g
   const std::int64_t inner = experts.inner, hidden = experts.hidden;
   experts.for_each_expert([&](const ExpertWeights& expert, std::int64_t begin, std::int64_t rows) {
     InputGradient gradient;
-    gradient.dx = {experts.at(work.activated_gradient, begin, inner), inner};
+    gradient.dx = {experts.at(work.activated, begin, inner), inner};
     gradient.low_rank_gradient = moe.low_rank_gradient;
     if (experts.drops_down() && expert.down.lora.rank > 0) {
       gradient.dropped_gradient = work.dropped_gradient;
@@ -257,7 +258,7 @@ void moe_backward(const StepContext& context, const MoeCall& call, void* input_g
     linear_group_backward(context, experts.down_call(expert, begin, rows), gradient);
   });
   void* up = advance(work.gate_up, context.dtype, inner);
-  gated_activation_backward(context.stream, {.dy = work.activated_gradient,
+  gated_activation_backward(context.stream, {.dy = work.activated,
                                              .gate = work.gate_up,
                                              .up = up,
                                              .dgate = work.gate_up,

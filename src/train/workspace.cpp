@@ -34,11 +34,9 @@ Workspace::Workspace(const Arena& arena, std::size_t rotary_tables) {
   key_value_gradient = f32("attention.key_value_gradient");
   gate_up = arena.find("layer.gate_up");
   activated = arena.find("layer.activated");
-  activated_gradient = arena.find("layer.activated_gradient");
-  for (int site = 0; site < 4; ++site) {
-    low_rank[site] = arena.find("lora.low_rank." + std::to_string(site));
-  }
   low_rank_gradient = arena.find("lora.low_rank_gradient");
+  gemm_workspace = arena.find("gemm.workspace");
+  counters = i32("lora.counters");
   dropped = arena.find("lora.dropped");
   dropped_gradient = arena.find("lora.dropped_gradient");
 

@@ -40,7 +40,8 @@ struct RotaryTable {
 };
 
 /// Null where the plan has no such buffer. Shapes with T = row capacity, H = hidden, S = T *
-/// experts_per_token for mixtures of experts, else T.
+/// experts_per_token for mixtures of experts, else T. Inputs of adapted sites (norm_attention,
+/// attention, norm_mlp, activated) have lora_padding(rank) columns more, for x A^T.
 struct Workspace {
   Workspace(const Arena& arena, std::size_t rotary_tables);
 
@@ -54,10 +55,11 @@ struct Workspace {
   void *attention, *attention_gradient;         // [T, query]
   float *scores, *score_gradients, *logsumexp;  // one tile
   void* scores_rounded;
-  float* key_value_gradient;                       // [T, 2 key] with bf16
-  void *gate_up, *activated, *activated_gradient;  // [S, 2I], [S, I], [S, I]
-  void* low_rank[4];                               // [T, ranks of the site]
-  void* low_rank_gradient;
+  float* key_value_gradient;  // [T, 2 key] with bf16
+  void *gate_up, *activated;  // [S, 2I], [S, I]; its gradient takes its place
+  void* low_rank_gradient;    // [T, ranks of a site]
+  void* gemm_workspace;       // of the thin products too
+  std::int32_t* counters;     // of the thin products; CUDA only
   void *dropped, *dropped_gradient;
   std::vector<RotaryTable> rotary;
 

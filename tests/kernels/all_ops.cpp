@@ -42,6 +42,12 @@ std::vector<Output> run_all_ops(const Stream& stream, Memory& memory) {
       }
     }
   }
+  for (const std::int64_t classes : {63, 1000, 4096, 4104}) rounded_exponentials(run, classes);
+  low_rank(run);
+  for (const std::int64_t cols : {8, 96, 896, 1016}) {
+    strided_weights(run, DType::bf16, 67, cols);
+    strided_weights(run, DType::f32, 64, cols);
+  }
   attention(run, 0.0F, 0, false);
   attention(run, 0.0F, 100, true);
   attention(run, 4.0F, 0, true);

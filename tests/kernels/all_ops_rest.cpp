@@ -9,6 +9,25 @@
 
 namespace poros::test {
 
+void rounded_exponentials(Runner& run, std::int64_t classes) {
+  const CrossEntropyState state{run.floats(kRows), run.floats(kRows), run.floats(kRows)};
+  std::vector<std::int32_t> targets(kRows, 3);
+  targets[5] = -100;
+  void* logits = run.put(random_operand(DType::f32, kRows * classes, 14, 3.0));
+  void* exponentials = run.room(DType::bf16, kRows * classes);
+  cross_entropy_init(run.stream, state, kRows);
+  cross_entropy_accumulate(run.stream, {.logits = logits,
+                                        .targets = run.put(targets),
+                                        .state = state,
+                                        .exponentials = exponentials,
+                                        .rows = kRows,
+                                        .classes = classes,
+                                        .round_exponentials = true});
+  const std::string name = "cross_entropy rounded " + std::to_string(classes);
+  run.keep(name, exponentials, DType::bf16, kRows * classes, Agreement::close, 2.0);
+  run.keep(name + " sum", state.sum, DType::f32, kRows, Agreement::close, 2.0);
+}
+
 void loss(Runner& run, DType dtype, float softcap) {
   const std::string name = "cross_entropy cap " + std::to_string(int(softcap));
   constexpr std::int64_t kHidden = 40;

@@ -63,10 +63,13 @@ void heads(Runner& run, DType dtype);
 void gated(Runner& run, DType dtype, GateFunction function, std::int64_t cols);
 void attention(Runner& run, float softcap, std::int64_t window, bool packed);
 void loss(Runner& run, DType dtype, float softcap);
+void rounded_exponentials(Runner& run, std::int64_t classes);
 void optimizer(Runner& run);
 void dropouts(Runner& run, DType dtype);
 void elementwise(Runner& run, DType dtype);
 void experts(Runner& run, DType dtype);
+void low_rank(Runner& run);
+void strided_weights(Runner& run, DType dtype, std::int64_t rows, std::int64_t cols);
 void weights(Runner& run, DType dtype, std::int64_t count, bool nested);
 
 }  // namespace poros::test

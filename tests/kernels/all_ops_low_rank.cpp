@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "all_ops_runner.hpp"
+#include "kernels/dequantise.hpp"
+#include "kernels/low_rank.hpp"
+
+namespace poros::test {
+namespace {
+
+/// rows, widths and ranks that end in the middle of a tile, a group and a launch's widest part.
+constexpr std::int64_t kTokens = 1088;
+constexpr std::int64_t kWidths[3] = {96, 2592, 64};
+/// A sum of 1088 products of magnitude 1 is some 33, and its error as many times that of a product.
+constexpr double kSums = 60;
+
+void products(Runner& run, std::int64_t rank) {
+  constexpr DType dtype = DType::bf16;
+  const std::string name = "low_rank " + std::to_string(rank);
+  const std::int64_t padded = (rank + 15) / 16 * 16;
+  const std::int64_t bytes =
+      std::max(low_rank_project_workspace(kTokens, rank),
+               low_rank_outer_workspace(kTokens, kWidths[0] + kWidths[1] + kWidths[2], rank));
+  void* workspace = run.put(std::vector<std::uint8_t>(static_cast<std::size_t>(bytes), 0xFF));
+  auto* counters = run.put(std::vector<std::int32_t>(static_cast<std::size_t>(kLowRankCounters)));
+  LowRankProject project{
+      .count = 3, .rows = kTokens, .dtype = dtype, .workspace = workspace, .counters = counters};
+  LowRankOuter outer{
+      .count = 3, .rows = kTokens, .dtype = dtype, .workspace = workspace, .counters = counters};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t width = kWidths[i], stride = width + padded;
+    const auto seed = static_cast<unsigned>(200 + i);
+    auto* x = run.put(random_operand(dtype, kTokens * stride, seed));
+    // y lies in the last columns of x's own rows, as the folded product wants it.
+    auto* y = static_cast<Bf16*>(x) + width;
+    project.parts[i] = {.x = x,
+                        .w = run.put(random_operand(dtype, rank * width, seed + 10, 0.05)),
+                        .y = y,
+                        .width = width,
+                        .rank = rank,
+                        .padded = padded,
+                        .x_stride = stride,
+                        .y_stride = stride,
+                        .scale = i == 1 ? 0.5F : 1.0F};
+    outer.parts[i] = {
+        .x = x,
+        // Not y: its roundings may differ between devices.
+        .p = run.put(random_operand(dtype, kTokens * stride, seed + 30)),
+        .c = static_cast<float*>(run.put(random_operand(DType::f32, rank * width, seed + 20))),
+        .width = width,
+        .rank = rank,
+        .x_stride = stride,
+        .p_stride = stride,
+        .row = i == 2 ? 1 : rank,
+        .column = i == 2 ? width : 1,
+        .scale = i == 0 ? 2.0F : 1.0F};
+  }
+  low_rank_project(run.stream, project);
+  low_rank_outer(run.stream, outer);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string part = name + " part " + std::to_string(i);
+    run.keep(part + " x and y", outer.parts[i].x, dtype, kTokens * outer.parts[i].x_stride);
+    run.keep(part + " c", outer.parts[i].c, DType::f32, rank * kWidths[i], Agreement::close, kSums);
+  }
+  run.keep_integers(name + " counters", counters, kLowRankCounters);
+}
+
+}  // namespace
+
+void low_rank(Runner& run) {
+  for (const std::int64_t rank : {8, 16, 40, 128}) products(run, rank);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    constexpr std::int64_t kFlat = 64 + 37 * 8 + 11 * 5;
+    const auto* master = static_cast<float*>(run.put(random_operand(DType::f32, kFlat, 240)));
+    void* turned = run.room(dtype, kFlat);
+    low_rank_transpose(run.stream,
+                       {.x = master,
+                        .y = turned,
+                        .list = run.put(std::vector<std::int64_t>{64, 37, 8, 64 + 37 * 8, 11, 5}),
+                        .count = 2,
+                        .most_out = 37,
+                        .dtype = dtype});
+    run.keep("low_rank_transpose", turned, dtype, kFlat, Agreement::exact);
+    for (const bool is_turned : {true, false}) {
+      void* columns = run.room(dtype, 37 * 40);
+      const auto offset = static_cast<std::ptrdiff_t>(64 * bytes_of(dtype));
+      low_rank_columns(run.stream, {.b = static_cast<std::byte*>(turned) + offset,
+                                    .y = columns,
+                                    .rows = 37,
+                                    .rank = 8,
+                                    .first = 8,
+                                    .padded = 32,
+                                    .y_stride = 40,
+                                    .turned = is_turned,
+                                    .scale = 0.3F,
+                                    .dtype = dtype});
+      run.keep("low_rank_columns", columns, dtype, 37 * 40, Agreement::exact);
+    }
+  }
+}
+
+void strided_weights(Runner& run, DType dtype, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t count = rows * cols, stride = cols + 24;
+  std::vector<std::uint8_t> codes;
+  std::mt19937 generator(41);
+  for (std::int64_t i = 0; i < nf4_code_bytes(count); ++i) {
+    codes.push_back(static_cast<std::uint8_t>(generator()));
+  }
+  const Nf4View tensor{
+      .codes = run.put(codes),
+      .absmax = static_cast<float*>(run.put(random_operand(DType::f32, nf4_blocks(count), 42)))};
+  void* out = run.put(random_operand(dtype, rows * stride, 43));  // what lies between stays
+  dequantise(run.stream, {.tensor = tensor,
+                          .count = count,
+                          .out = out,
+                          .dtype = dtype,
+                          .cols = cols,
+                          .out_stride = stride});
+  run.keep("dequantise rows of " + std::to_string(cols), out, dtype, rows * stride,
+           Agreement::exact);
+}
+
+}  // namespace poros::test
