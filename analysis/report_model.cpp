@@ -11,6 +11,7 @@
 
 #include "analysis/format.hpp"
 #include "analysis/report_parts.hpp"
+#include "base/sha256.hpp"
 
 namespace poros {
 namespace {
@@ -88,6 +89,24 @@ std::string settings_text(const CampaignCell& cell) {
   return text;
 }
 
+/// The same in two campaigns exactly when both asked the same training of the cell.
+std::string variant_of(const Json& spec_cell) {
+  Json asked = Json::object();
+  for (const char* part : {"lora", "peer", "poros", "training"}) {
+    if (spec_cell.contains(part)) asked[part] = spec_cell.at(part);
+  }
+  if (asked.empty()) return "";
+  if (asked.contains("training") && asked["training"].is_object()) {
+    Json& training = asked["training"];
+    training.erase("n_passes");
+    // The path of the data; what was read is in token_sha256.
+    if (training.contains("dataset") && training["dataset"].is_object()) {
+      training["dataset"].erase("source");
+    }
+  }
+  return sha256_hex(dump_json(asked)).substr(0, 8);
+}
+
 Arm make_arm(const CampaignCell& cell) {
   const RunArtifact& artifact = cell.artifact;
   Arm arm;
@@ -117,6 +136,7 @@ Arm make_arm(const CampaignCell& cell) {
   arm.adapter_sha256 = artifact.adapter_sha256;
   arm.weights = artifact.weights;
   arm.settings = settings_text(cell);
+  arm.variant = variant_of(artifact.spec_cell);
   arm.loss = curve_of(cell, &StepSeries::loss);
   arm.step_time = curve_of(cell, &StepSeries::s_per_step);
   arm.memory =

@@ -57,6 +57,7 @@ struct Arm {
   std::optional<double> first_loss, mean_first10, mean_last10;
   std::optional<std::int64_t> trainable_params;
   std::string token_sha256, adapter_sha256, weights, settings;
+  std::string variant;  // hash of what the spec asks of the cell, paths and pass count aside
   std::optional<Parity> parity;
   Curve loss, step_time, memory;
 };

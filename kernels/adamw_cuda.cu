@@ -66,6 +66,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__device__ __forceinline__ bool aligned_16(const float* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+}
+
 /// Constants of the step that the host knows.
 struct Settings {
   double learning_rate, beta1, beta2;
@@ -90,23 +94,64 @@ __global__ void __launch_bounds__(kThreads)
   const float clip = s.max_norm > 0.0F ? fminf(1.0F, s.max_norm / (norm->norm + 1e-6F)) : 1.0F;
   const bool from_end = s.blend1 >= 0.5F;
   const std::int64_t end = min(tensor.count, begin + kOptimizerChunk);
-  for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const float g = tensor.gradient[i] * clip;
-    const float m = tensor.exp_avg[i];
-    const float new_m = from_end ? g - (g - m) * (1.0F - s.blend1) : m + s.blend1 * (g - m);
-    const float new_v = tensor.exp_avg_sq[i] * s.beta2_single + s.rest2 * g * g;
-    const float denominator = sqrtf(new_v) / root2 + s.eps;
-    const float weight = tensor.weight[i] * s.keep + step_size * new_m / denominator;
-    tensor.exp_avg[i] = new_m;
-    tensor.exp_avg_sq[i] = new_v;
-    tensor.weight[i] = weight;
-    if (tensor.copy != nullptr) {
-      if (tensor.copy_dtype == DType::bf16) {
-        static_cast<Bf*>(tensor.copy)[i] = stored<Bf>(weight);
-      } else {
-        static_cast<float*>(tensor.copy)[i] = weight;
+  // Returns the new weight; m and v are replaced.
+  const auto update = [&](float weight, float gradient, float& m, float& v) {
+    const float g = gradient * clip;
+    m = from_end ? g - (g - m) * (1.0F - s.blend1) : m + s.blend1 * (g - m);
+    v = v * s.beta2_single + s.rest2 * g * g;
+    return weight * s.keep + step_size * m / (sqrtf(v) / root2 + s.eps);
+  };
+  const auto copy = [&](std::int64_t i, float weight) {
+    if (tensor.copy_dtype == DType::bf16) {
+      static_cast<Bf*>(tensor.copy)[i] = stored<Bf>(weight);
+    } else {
+      static_cast<float*>(tensor.copy)[i] = weight;
+    }
+  };
+  std::int64_t i = begin + threadIdx.x;
+  if (aligned_16(tensor.weight) && aligned_16(tensor.gradient) && aligned_16(tensor.exp_avg) &&
+      aligned_16(tensor.exp_avg_sq)) {
+    constexpr int kQuads = 2;  // of each operand on the way at once
+    constexpr std::int64_t kPass = std::int64_t{kThreads} * 4 * kQuads;
+    const std::int64_t whole = begin + (end - begin) / kPass * kPass;
+    for (std::int64_t first = begin; first < whole; first += kPass) {
+      Pack<float, 4> w[kQuads];
+      Pack<float, 4> g[kQuads];
+      Pack<float, 4> m[kQuads];
+      Pack<float, 4> v[kQuads];
+#pragma unroll
+      for (int k = 0; k < kQuads; ++k) {
+        const std::int64_t at = first + (k * kThreads + static_cast<int>(threadIdx.x)) * 4;
+        w[k] = load_pack<4>(tensor.weight + at);
+        g[k] = load_pack<4>(tensor.gradient + at);
+        m[k] = load_pack<4>(tensor.exp_avg + at);
+        v[k] = load_pack<4>(tensor.exp_avg_sq + at);
+      }
+#pragma unroll
+      for (int k = 0; k < kQuads; ++k) {
+        const std::int64_t at = first + (k * kThreads + static_cast<int>(threadIdx.x)) * 4;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          w[k].v[e] = update(w[k].v[e], g[k].v[e], m[k].v[e], v[k].v[e]);
+        }
+        store_pack(tensor.exp_avg + at, m[k]);
+        store_pack(tensor.exp_avg_sq + at, v[k]);
+        store_pack(tensor.weight + at, w[k]);
+        if (tensor.copy == nullptr) continue;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) copy(at + e, w[k].v[e]);
       }
     }
+    i = whole + threadIdx.x;
+  }
+  for (; i < end; i += kThreads) {
+    float m = tensor.exp_avg[i];
+    float v = tensor.exp_avg_sq[i];
+    const float weight = update(tensor.weight[i], tensor.gradient[i], m, v);
+    tensor.exp_avg[i] = m;
+    tensor.exp_avg_sq[i] = v;
+    tensor.weight[i] = weight;
+    if (tensor.copy != nullptr) copy(i, weight);
   }
 }
 

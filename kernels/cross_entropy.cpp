@@ -30,7 +30,11 @@ void cross_entropy_accumulate(const Stream& stream, const CrossEntropyAccumulate
   require(name, op.softcap >= 0.0F, "softcap must be positive, or 0 for none");
   if (op.rows == 0) return;
   require(name, op.logits != nullptr && op.targets != nullptr, "null operand");
-  require(name, !op.round_exponentials || (op.dtype == DType::f32 && op.exponentials != op.logits),
+  const bool in_place_fits =
+      stream.device == DeviceKind::cuda && op.classes <= kCrossEntropyInPlace;
+  require(name,
+          !op.round_exponentials ||
+              (op.dtype == DType::f32 && (op.exponentials != op.logits || in_place_fits)),
           "rounded exponentials need f32 logits and a place of their own");
   check_state(name, op.state);
   dispatch<const CrossEntropyAccumulate&>(name, stream, cpu::cross_entropy_accumulate,

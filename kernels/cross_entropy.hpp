@@ -23,6 +23,8 @@ struct CrossEntropyState {
 /// max = -inf, sum = 0, target_logit = NaN (so that a target outside the vocabulary shows).
 void cross_entropy_init(const Stream& stream, const CrossEntropyState& state, std::int64_t rows);
 
+inline constexpr std::int64_t kCrossEntropyInPlace = 4096;
+
 /// Takes classes first_class .. first_class + classes - 1 into the state. With softcap c > 0 a
 /// logit l counts as c * tanh(l / c).
 struct CrossEntropyAccumulate {
@@ -37,7 +39,9 @@ struct CrossEntropyAccumulate {
   std::int64_t row_stride = 0;  // elements; 0: classes
   DType dtype = DType::f32;     // f32 or bf16
   float softcap = 0.0F;
-  bool round_exponentials = false;  // exponentials are bf16 beside f32 logits (not in place)
+  /// Exponentials are bf16 beside f32 logits. On CUDA they may take the logits' place, for at most
+  /// kCrossEntropyInPlace classes: each row then begins where its logits did.
+  bool round_exponentials = false;
 };
 void cross_entropy_accumulate(const Stream& stream, const CrossEntropyAccumulate& op);
 

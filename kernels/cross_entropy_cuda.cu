@@ -33,16 +33,21 @@ struct Init {
   }
 };
 
-/// Values of a row that a thread keeps in registers: chunks of up to 4096 classes.
-constexpr int kKept = 2;
+/// Packs of a row that a thread keeps in registers.
+template <int V>
+constexpr int kKept = static_cast<int>(kCrossEntropyInPlace / (V * kThreads));
 
 template <typename T, typename E, int V, bool kept>
 __global__ void __launch_bounds__(kThreads)
     accumulate_kernel(CrossEntropyAccumulate op, std::int64_t stride) {
   const std::int64_t row = blockIdx.x;
   const T* logits = static_cast<const T*>(op.logits) + row * stride;
-  E* exponentials =
-      op.exponentials == nullptr ? nullptr : static_cast<E*>(op.exponentials) + row * stride;
+  // Narrower ones in the logits' place begin where the logits' rows do.
+  const std::int64_t widening =
+      op.exponentials == op.logits ? static_cast<std::int64_t>(sizeof(T) / sizeof(E)) : 1;
+  E* exponentials = op.exponentials == nullptr
+                        ? nullptr
+                        : static_cast<E*>(op.exponentials) + row * stride * widening;
   const std::int64_t target = std::int64_t{op.targets[row]} - op.first_class;
   constexpr std::int64_t kPass = std::int64_t{kThreads} * V;
   const std::int64_t mine = std::int64_t{threadIdx.x} * V;
@@ -55,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     return;
   }
-  float value[kKept][V];
+  float value[kept ? kKept<V> : 1][V];
   const auto load = [&](std::int64_t c, float(&into)[V]) {
     const Pack<T, V> pack = load_pack<V>(logits + c);
 #pragma unroll
@@ -64,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   float my_max = minus_infinity();
   if constexpr (kept) {
 #pragma unroll
-    for (int p = 0; p < kKept; ++p) {
+    for (int p = 0; p < kKept<V>; ++p) {
       if (mine + p * kPass >= op.classes) continue;
       load(mine + p * kPass, value[p]);
 #pragma unroll
@@ -99,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if constexpr (kept) {
 #pragma unroll
-    for (int p = 0; p < kKept; ++p) {
+    for (int p = 0; p < kKept<V>; ++p) {
       if (mine + p * kPass < op.classes) exponentiate(mine + p * kPass, value[p]);
     }
   } else {
@@ -197,9 +202,11 @@ void accumulate(const Stream& stream, const CrossEntropyAccumulate& op) {
   const std::int64_t stride = stride_or(op.row_stride, op.classes);
   const unsigned grid = blocks_for(name, op.rows, 1);
   const bool wide = aligned({op.logits, op.exponentials}) && multiples(8, {op.classes, stride});
-  const auto kernel = !wide                                ? accumulate_kernel<T, E, 1, false>
-                      : op.classes <= kKept * 8 * kThreads ? accumulate_kernel<T, E, 8, true>
-                                                           : accumulate_kernel<T, E, 8, false>;
+  // In place all of a row has to be in registers before the first exponential is written.
+  const bool kept = op.classes <= kCrossEntropyInPlace;
+  const auto kernel =
+      wide ? (kept ? accumulate_kernel<T, E, 8, true> : accumulate_kernel<T, E, 8, false>)
+           : (kept ? accumulate_kernel<T, E, 1, true> : accumulate_kernel<T, E, 1, false>);
   kernel<<<grid, kThreads, 0, stream_of(stream)>>>(op, stride);
   POROS_CUDA_LAUNCHED(name);
 }

@@ -95,20 +95,36 @@ __device__ __forceinline__ void store_sums(float* to, int rank, const float (&su
   }
 }
 
-/// The sum of `count` parts in ascending order; 8 loads are on their way at a time.
-__device__ __forceinline__ float sum_parts(const float* at, std::int64_t stride, int count) {
+/// The sums of `count` parts in ascending order, for kAtOnce places of four neighbouring elements
+/// each; the loads of 8 parts of all places are on their way together.
+constexpr int kAtOnce = 2;
+__device__ __forceinline__ void sum_parts(const float* const (&at)[kAtOnce], std::int64_t stride,
+                                          int count, float4 (&total)[kAtOnce]) {
   constexpr int kAhead = 8;
-  float total = 0.0F;
+#pragma unroll
+  for (int k = 0; k < kAtOnce; ++k) total[k] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
   for (int first = 0; first < count; first += kAhead) {
-    float part[kAhead];
+    float4 part[kAhead][kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      part[i] = first + i < count ? __ldcg(at + (first + i) * stride) : 0.0F;
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        part[i][k] = first + i < count && at[k] != nullptr
+                         ? __ldcg(reinterpret_cast<const float4*>(at[k] + (first + i) * stride))
+                         : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      }
     }
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) total += part[i];
+    for (int i = 0; i < kAhead; ++i) {
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        total[k].x += part[i][k].x;
+        total[k].y += part[i][k].y;
+        total[k].z += part[i][k].z;
+        total[k].w += part[i][k].w;
+      }
+    }
   }
-  return total;
 }
 
 /// True in the thread block that is the last of `blocks` to come here with this counter, which is
@@ -198,20 +214,28 @@ __global__ void __launch_bounds__(kBlock) project_kernel(const __grid_constant__
   const std::int64_t row = first_row + warp * 16 + lane / 4;
   store_sums(part.partial + (split * op.rows + row) * part.rank + 2 * (lane % 4), part.rank, sum);
   if (!is_last(op.counters + blockIdx.z * gridDim.x + blockIdx.x, part.splits)) return;
-  const int pairs = part.padded / 2;
-  const std::int64_t of_split = op.rows * part.rank;
-#pragma unroll 4
-  for (int at = static_cast<int>(threadIdx.x); at < kRows * pairs; at += kBlock) {
-    const std::int64_t r = first_row + at / pairs;
-    const int j = 2 * (at % pairs);
-    float2 total = make_float2(0.0F, 0.0F);
-    if (j < part.rank) {
-      const float* first = part.partial + r * part.rank + j;
-      total.x = part.scale * sum_parts(first, of_split, part.splits);
-      total.y = part.scale * sum_parts(first + 1, of_split, part.splits);
+  const int quads = part.padded / 4;
+  for (int base = static_cast<int>(threadIdx.x); base < kRows * quads; base += kBlock * kAtOnce) {
+    const float* from[kAtOnce];
+    float4 total[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int at = base + k * kBlock, j = 4 * (at % quads);
+      const bool there = at < kRows * quads && j < part.rank;
+      from[k] = there ? part.partial + (first_row + at / quads) * part.rank + j : nullptr;
     }
-    *reinterpret_cast<__nv_bfloat162*>(part.y + r * part.y_stride + j) =
-        __floats2bfloat162_rn(total.x, total.y);
+    sum_parts(from, op.rows * part.rank, part.splits, total);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int at = base + k * kBlock;
+      if (at >= kRows * quads) continue;
+      Pack<Bf, 4> out;
+      out.v[0] = stored<Bf>(part.scale * total[k].x);
+      out.v[1] = stored<Bf>(part.scale * total[k].y);
+      out.v[2] = stored<Bf>(part.scale * total[k].z);
+      out.v[3] = stored<Bf>(part.scale * total[k].w);
+      store_pack(part.y + (first_row + at / quads) * part.y_stride + 4 * (at % quads), out);
+    }
   }
 }
 
@@ -312,16 +336,32 @@ __global__ void __launch_bounds__(kBlock) outer_kernel(const __grid_constant__ O
   const int own = static_cast<int>(blockIdx.y) * kStageWidth + warp * 16 + lane / 4;
   store_sums(of_tile + static_cast<std::int64_t>(own) * part.rank + 2 * (lane % 4), part.rank, sum);
   if (!is_last(op.counters + blockIdx.x, groups)) return;
-#pragma unroll 4
-  for (int at = static_cast<int>(threadIdx.x); at < kStageWidth * part.rank; at += kBlock) {
-    // Neighbouring threads write neighbouring elements, whichever way c lies.
-    const bool by_row = part.column == 1;
-    const int m = by_row ? at / part.rank : at % kStageWidth;
-    const int j = by_row ? at % part.rank : at / kStageWidth;
-    if (column + m >= part.width) continue;
-    const float total = sum_parts(of_tile + static_cast<std::int64_t>(m) * part.rank + j,
-                                  std::int64_t{kStageWidth} * part.rank, groups);
-    part.c[(column + m) * part.row + j * part.column] += part.scale * total;
+  const int quads = part.rank / 4;
+  // Neighbouring threads write neighbouring elements, whichever way c lies.
+  const bool by_row = part.column == 1;
+  for (int base = static_cast<int>(threadIdx.x); base < kStageWidth * quads;
+       base += kBlock * kAtOnce) {
+    int m[kAtOnce], j[kAtOnce];
+    const float* from[kAtOnce];
+    float4 total[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int at = base + k * kBlock;
+      m[k] = by_row ? at / quads : at % kStageWidth;
+      j[k] = 4 * (by_row ? at % quads : at / kStageWidth);
+      const bool there = at < kStageWidth * quads && column + m[k] < part.width;
+      from[k] = there ? of_tile + static_cast<std::int64_t>(m[k]) * part.rank + j[k] : nullptr;
+    }
+    sum_parts(from, std::int64_t{kStageWidth} * part.rank, groups, total);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (from[k] == nullptr) continue;
+      float* to = part.c + (column + m[k]) * part.row + j[k] * part.column;
+      to[0] += part.scale * total[k].x;
+      to[part.column] += part.scale * total[k].y;
+      to[2 * part.column] += part.scale * total[k].z;
+      to[3 * part.column] += part.scale * total[k].w;
+    }
   }
 }
 

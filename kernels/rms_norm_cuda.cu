@@ -25,57 +25,73 @@ __global__ void __launch_bounds__(kThreads)
                  : static_cast<T*>(op.residual_out) + row * x_stride + offset;
   T* y = static_cast<T*>(op.y) + row * y_stride + offset;
 
-  Pack<T, V> held[Packs > 0 ? Packs : 1];
+  // Loads go out before the first store and before the sum is waited for: a thread has all of its
+  // share of the row on the way at once.
+  constexpr int kHeld = Packs > 0 ? Packs : 1;
+  Pack<T, V> held[kHeld];
+  float weight[kHeld][V];
   float squares = 0.0F;
-  const auto take = [&](std::int64_t c) {
-    Pack<T, V> r = load_pack<V>(x + c);
-    if (residual != nullptr) {
-      const Pack<T, V> more = load_pack<V>(residual + c);
+  const auto column = [&](int p) { return (std::int64_t{p} * Team + lane) * V; };
+  const auto add = [&](Pack<T, V>& r, const Pack<T, V>& more) {
 #pragma unroll
-      for (int i = 0; i < V; ++i) r.v[i] = stored<T>(value_of(r.v[i]) + value_of(more.v[i]));
-    }
-    if (r_out != nullptr) store_pack(r_out + c, r);
+    for (int i = 0; i < V; ++i) r.v[i] = stored<T>(value_of(r.v[i]) + value_of(more.v[i]));
+  };
+  const auto square = [&](const Pack<T, V>& r) {
 #pragma unroll
     for (int i = 0; i < V; ++i) squares += value_of(r.v[i]) * value_of(r.v[i]);
-    return r;
   };
   if constexpr (Packs > 0) {
+    Pack<T, V> more[Packs];
 #pragma unroll
     for (int p = 0; p < Packs; ++p) {
-      const std::int64_t c = (std::int64_t{p} * Team + lane) * V;
-      if (c < op.cols) held[p] = take(c);
+      const std::int64_t c = column(p);
+      if (c >= op.cols) continue;
+      held[p] = load_pack<V>(x + c);
+      if (residual != nullptr) more[p] = load_pack<V>(residual + c);
+      load_floats<V>(op.weight, op.weight_dtype, c, weight[p]);
+    }
+#pragma unroll
+    for (int p = 0; p < Packs; ++p) {
+      const std::int64_t c = column(p);
+      if (c >= op.cols) continue;
+      if (residual != nullptr) add(held[p], more[p]);
+      if (r_out != nullptr) store_pack(r_out + c, held[p]);
+      square(held[p]);
     }
   } else {
-    for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) (void)take(c);
+    for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) {
+      held[0] = load_pack<V>(x + c);
+      if (residual != nullptr) add(held[0], load_pack<V>(residual + c));
+      if (r_out != nullptr) store_pack(r_out + c, held[0]);
+      square(held[0]);
+    }
   }
   const float mean = team_sum<Team>(squares) / static_cast<float>(op.cols);
   const float rstd = 1.0F / sqrtf(mean + op.eps);
   if (lane == 0 && op.rstd != nullptr) op.rstd[item] = rstd;
 
   const bool plus_one = op.weight_kind == NormWeight::plus_one;
-  const auto give = [&](std::int64_t c, const Pack<T, V>& r) {
-    float weight[V];
-    load_floats<V>(op.weight, op.weight_dtype, c, weight);
+  const auto give = [&](std::int64_t c, const Pack<T, V>& r, const float(&w)[V]) {
     Pack<T, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float normed = value_of(r.v[i]) * rstd;
-      out.v[i] = plus_one ? stored<T>(normed * (1.0F + weight[i]))
-                          : stored<T>(weight[i] * value_of(stored<T>(normed)));
+      out.v[i] = plus_one ? stored<T>(normed * (1.0F + w[i]))
+                          : stored<T>(w[i] * value_of(stored<T>(normed)));
     }
     store_pack(y + c, out);
   };
   if constexpr (Packs > 0) {
 #pragma unroll
     for (int p = 0; p < Packs; ++p) {
-      const std::int64_t c = (std::int64_t{p} * Team + lane) * V;
-      if (c < op.cols) give(c, held[p]);
+      if (column(p) < op.cols) give(column(p), held[p], weight[p]);
     }
   } else {
     // A thread reads back only what it wrote itself.
     const T* r = r_out != nullptr ? r_out : x;
     for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) {
-      give(c, load_pack<V>(r + c));
+      load_floats<V>(op.weight, op.weight_dtype, c, weight[0]);
+      give(c, load_pack<V>(r + c), weight[0]);
     }
   }
 }
@@ -97,43 +113,53 @@ __global__ void __launch_bounds__(kThreads)
   T* dx = static_cast<T*>(op.dx) + row * dx_stride + offset;
   const float plus = op.weight_kind == NormWeight::plus_one ? 1.0F : 0.0F;
 
-  Pack<T, V> held_dy[Packs > 0 ? Packs : 1];
-  Pack<T, V> held_r[Packs > 0 ? Packs : 1];
+  constexpr int kHeld = Packs > 0 ? Packs : 1;
+  Pack<T, V> held_dy[kHeld];
+  Pack<T, V> held_r[kHeld];
+  Pack<T, V> more[kHeld];
+  float weight[kHeld][V];
   float dot = 0.0F;
-  const auto take = [&](std::int64_t c, Pack<T, V>& my_dy, Pack<T, V>& my_r) {
-    my_dy = load_pack<V>(dy + c);
-    my_r = load_pack<V>(r + c);
-    float weight[V];
-    load_floats<V>(op.weight, op.weight_dtype, c, weight);
+  const auto column = [&](int p) { return (std::int64_t{p} * Team + lane) * V; };
+  const auto load = [&](std::int64_t c, int p) {
+    held_dy[p] = load_pack<V>(dy + c);
+    held_r[p] = load_pack<V>(r + c);
+    load_floats<V>(op.weight, op.weight_dtype, c, weight[p]);
+  };
+  const auto multiply = [&](int p) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      dot += value_of(my_dy.v[i]) * (weight[i] + plus) * value_of(my_r.v[i]);
+      weight[p][i] += plus;
+      dot += value_of(held_dy[p].v[i]) * weight[p][i] * value_of(held_r[p].v[i]);
     }
   };
   if constexpr (Packs > 0) {
 #pragma unroll
     for (int p = 0; p < Packs; ++p) {
-      const std::int64_t c = (std::int64_t{p} * Team + lane) * V;
-      if (c < op.cols) take(c, held_dy[p], held_r[p]);
+      const std::int64_t c = column(p);
+      if (c >= op.cols) continue;
+      load(c, p);
+      if (residual != nullptr) more[p] = load_pack<V>(residual + c);
+    }
+#pragma unroll
+    for (int p = 0; p < Packs; ++p) {
+      if (column(p) < op.cols) multiply(p);
     }
   } else {
     for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) {
-      take(c, held_dy[0], held_r[0]);
+      load(c, 0);
+      multiply(0);
     }
   }
   const float rstd = op.rstd[item];
   const float pull = rstd * rstd * (team_sum<Team>(dot) / static_cast<float>(op.cols));
 
-  const auto give = [&](std::int64_t c, const Pack<T, V>& my_dy, const Pack<T, V>& my_r) {
-    float weight[V];
-    load_floats<V>(op.weight, op.weight_dtype, c, weight);
-    Pack<T, V> more{};
-    if (residual != nullptr) more = load_pack<V>(residual + c);
+  const auto give = [&](std::int64_t c, int p) {
     Pack<T, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      float dr = rstd * (value_of(my_dy.v[i]) * (weight[i] + plus) - value_of(my_r.v[i]) * pull);
-      if (residual != nullptr) dr += value_of(more.v[i]);
+      float dr =
+          rstd * (value_of(held_dy[p].v[i]) * weight[p][i] - value_of(held_r[p].v[i]) * pull);
+      if (residual != nullptr) dr += value_of(more[p].v[i]);
       out.v[i] = stored<T>(dr);
     }
     store_pack(dx + c, out);
@@ -141,12 +167,15 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (Packs > 0) {
 #pragma unroll
     for (int p = 0; p < Packs; ++p) {
-      const std::int64_t c = (std::int64_t{p} * Team + lane) * V;
-      if (c < op.cols) give(c, held_dy[p], held_r[p]);
+      if (column(p) < op.cols) give(column(p), p);
     }
   } else {
     for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) {
-      give(c, load_pack<V>(dy + c), load_pack<V>(r + c));
+      load(c, 0);
+#pragma unroll
+      for (int i = 0; i < V; ++i) weight[0][i] += plus;
+      if (residual != nullptr) more[0] = load_pack<V>(residual + c);
+      give(c, 0);
     }
   }
 }

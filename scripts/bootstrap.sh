@@ -5,9 +5,10 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/bootstrap.sh [--peers] [--no-build] [--preset NAME] [--prefix DIR]
+usage: scripts/bootstrap.sh [--peers] [--slurm] [--no-build] [--preset NAME] [--prefix DIR]
 
   --peers        also install the reference libraries (transformers, peft, bitsandbytes, accelerate)
+  --slurm        also install Slurm, for the tests of batch jobs (slurm/lab)
   --no-build     install only
   --preset NAME  CMake preset to build: release (default), dev, asan, ci
   --prefix DIR   where LibTorch and the Python environments go (default: .deps in the checkout)
@@ -20,10 +21,11 @@ TEXT
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 prefix=$root/.deps
-peers=no build=yes preset=release
+peers=no slurm=no build=yes preset=release
 while [ $# -gt 0 ]; do
   case $1 in
     --peers) peers=yes ;;
+    --slurm) slurm=yes ;;
     --no-build) build=no ;;
     --preset) preset=${2:?--preset needs a name}; shift ;;
     --prefix) prefix=${2:?--prefix needs a folder}; shift ;;
@@ -52,10 +54,12 @@ have() {
   esac
 }
 missing=()
+lists=("$root/scripts/requirements/debian.txt")
+if [ $slurm = yes ]; then lists+=("$root/scripts/requirements/debian-slurm.txt"); fi
 while read -r package proof _; do
   [[ -z $package || $package == \#* ]] && continue
   have "$proof" || missing+=("$package")
-done <"$root/scripts/requirements/debian.txt"
+done < <(cat "${lists[@]}")
 if [ ${#missing[@]} -gt 0 ]; then
   say "system packages to install: ${missing[*]}"
   command -v apt-get >/dev/null || die "no apt-get here; install these by hand: ${missing[*]}"

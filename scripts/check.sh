@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mapfile -t sources < <(git ls-files -co --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 clang-format --dry-run --Werror "${sources[@]}"
-mapfile -t shells < <(git ls-files -co --exclude-standard -- 'scripts/*.sh' '.ci/run' 'slurm/*.sh' 'slurm/*.sbatch')
+mapfile -t shells < <(git ls-files -co --exclude-standard -- 'scripts/*.sh' '.ci/run' 'slurm/lab/*.sh' 'slurm/apptainer/*.sh' 'slurm/*.sbatch')
 shellcheck "${shells[@]}"
 python3 tests/layers_test.py
 echo "check: ${#sources[@]} C++ files, ${#shells[@]} shell scripts: in order"

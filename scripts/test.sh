@@ -8,7 +8,7 @@ prefix=${POROS_PREFIX:-$PWD/.deps}
 which_tests=ci
 if [ "${1:-}" = --slow ]; then which_tests=slow; fi
 
-scripts/bootstrap.sh --peers --preset ci --prefix "$prefix"
+scripts/bootstrap.sh --peers --slurm --preset ci --prefix "$prefix"
 
 export POROS_PYTHON=$prefix/python/bin/python POROS_PEERS_PYTHON=$prefix/peers/bin/python
 scripts/check.sh

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench_cases.hpp"
 
-#include "kernels/adamw.hpp"
+#include "bench_operands.hpp"
 #include "kernels/attention_softmax.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dequantise.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/gated_activation.hpp"
-#include "kernels/low_rank.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/rms_norm.hpp"
@@ -15,49 +14,6 @@
 
 namespace poros::bench {
 namespace {
-
-constexpr std::int64_t kRows = 4096, kHidden = 3584, kIntermediate = 18944;
-constexpr std::int64_t kHeads = 28, kKvHeads = 4, kHeadDim = 128;
-
-using Pointers = std::vector<void*>;
-
-std::string shape_of(std::int64_t rows, std::int64_t cols) {
-  return std::to_string(rows) + " x " + std::to_string(cols);
-}
-
-Operand input(std::string name, std::int64_t count, DType dtype = DType::bf16, double scale = 1.0) {
-  return {.name = std::move(name),
-          .bytes = static_cast<std::size_t>(count) * bytes_of(dtype),
-          .dtype = dtype,
-          .scale = scale};
-}
-Operand output(std::string name, std::int64_t count, DType dtype = DType::bf16) {
-  Operand operand = input(std::move(name), count, dtype);
-  operand.fill = Fill::zeros;
-  operand.checked = true;
-  return operand;
-}
-Operand changed(std::string name, std::int64_t count, DType dtype = DType::bf16) {
-  Operand operand = input(std::move(name), count, dtype);
-  operand.checked = true;
-  return operand;
-}
-Operand integers(std::string name, std::int64_t count, std::int32_t limit) {
-  return {.name = std::move(name),
-          .fill = Fill::integers,
-          .bytes = static_cast<std::size_t>(count) * 4,
-          .limit = limit};
-}
-Operand raw_bytes(std::string name, std::int64_t count) {
-  return {.name = std::move(name), .fill = Fill::bytes, .bytes = static_cast<std::size_t>(count)};
-}
-
-float* floats(void* p) {
-  return static_cast<float*>(p);
-}
-std::int32_t* ints(void* p) {
-  return static_cast<std::int32_t*>(p);
-}
 
 Case dequantise_case(const std::string& name, std::int64_t out, std::int64_t in) {
   const std::int64_t count = out * in;
@@ -79,74 +35,25 @@ Case dequantise_case(const std::string& name, std::int64_t out, std::int64_t in)
           }};
 }
 
-constexpr std::int64_t kScratch = std::int64_t{64} << 20;
-
-/// x A^T or dy B: `count` products of `width` columns that lie side by side in one matrix.
-Case project_case(const std::string& name, std::int64_t width, std::int64_t rank, int count) {
-  const std::int64_t stride = count * width;
-  return {
-      .name = "low_rank_project " + name,
-      .shape = shape_of(kRows, stride) + " r " + std::to_string(rank),
-      .moved = 2.0 * static_cast<double>(kRows * stride + count * rank * (width + kRows)),
-      .operands = {input("x", kRows * stride),
-                   input("w", count * rank * width, DType::bf16, 0.02),
-                   output("y", kRows * count * rank),
-                   raw_bytes("workspace", kScratch),
-                   {.name = "counters",
-                    .fill = Fill::zeros,
-                    .bytes = static_cast<std::size_t>(kLowRankCounters) * 4}},
-      .run = [=](const Stream& stream, const Pointers& p) {
-        LowRankProject op{.count = count, .rows = kRows, .workspace = p[3], .counters = ints(p[4])};
-        for (int i = 0; i < count; ++i) {
-          op.parts[static_cast<std::size_t>(i)] = {.x = static_cast<Bf16*>(p[0]) + i * width,
-                                                   .w = static_cast<Bf16*>(p[1]) + i * rank * width,
-                                                   .y = static_cast<Bf16*>(p[2]) + i * rank,
-                                                   .width = width,
-                                                   .rank = rank,
-                                                   .padded = rank,
-                                                   .x_stride = stride,
-                                                   .y_stride = count * rank};
-        }
-        low_rank_project(stream, op);
-      }};
-}
-
-/// dB of `count` outputs that lie side by side.
-Case outer_case(const std::string& name, std::int64_t width, std::int64_t rank, int count) {
-  const std::int64_t stride = count * width;
-  return {.name = "low_rank_outer " + name,
-          .shape = shape_of(kRows, stride) + " r " + std::to_string(rank),
-          .moved = 2.0 * static_cast<double>(kRows * (stride + count * rank)) +
-                   8.0 * static_cast<double>(count * rank * width),
-          .operands = {input("x", kRows * stride),
-                       input("p", kRows * count * rank),
-                       input("c", count * rank * width, DType::f32),
-                       raw_bytes("workspace", kScratch),
-                       {.name = "counters",
-                        .fill = Fill::zeros,
-                        .bytes = static_cast<std::size_t>(kLowRankCounters) * 4}},
-          .run = [=](const Stream& stream, const Pointers& p) {
-            LowRankOuter op{
-                .count = count, .rows = kRows, .workspace = p[3], .counters = ints(p[4])};
-            for (int i = 0; i < count; ++i) {
-              op.parts[static_cast<std::size_t>(i)] = {.x = static_cast<Bf16*>(p[0]) + i * width,
-                                                       .p = static_cast<Bf16*>(p[1]) + i * rank,
-                                                       .c = floats(p[2]) + i * rank * width,
-                                                       .width = width,
-                                                       .rank = rank,
-                                                       .x_stride = stride,
-                                                       .p_stride = count * rank,
-                                                       .row = rank,
-                                                       .column = 1};
-            }
-            low_rank_outer(stream, op);
-          }};
-}
-
 std::vector<Case> norm_cases() {
   constexpr std::int64_t n = kRows * kHidden;
   Operand rstd = output("rstd", kRows, DType::f32);
-  return {{.name = "rms_norm_forward + residual",
+  return {{.name = "rms_norm_forward",
+           .shape = shape_of(kRows, kHidden),
+           .moved = 4.0 * n,
+           .operands = {input("x", n), input("weight", kHidden), output("y", n), rstd},
+           .run =
+               [](const Stream& stream, const Pointers& p) {
+                 rms_norm_forward(stream, {.x = p[0],
+                                           .weight = p[1],
+                                           .y = p[2],
+                                           .rstd = floats(p[3]),
+                                           .rows = kRows,
+                                           .cols = kHidden,
+                                           .dtype = DType::bf16,
+                                           .weight_dtype = DType::bf16});
+               }},
+          {.name = "rms_norm_forward + residual",
            .shape = shape_of(kRows, kHidden),
            .moved = 8.0 * n,
            .operands = {input("x", n), input("residual", n), input("weight", kHidden),
@@ -230,13 +137,31 @@ std::vector<Case> head_cases() {
            .shape = "8 x 512 x 4096",
            .moved = 8.0 * 8 * 512 * 4096,
            .operands = {changed("scores", 8 * 512 * 4096, DType::f32)},
+           .run =
+               [](const Stream& stream, const Pointers& p) {
+                 attention_softmax_forward(stream, {.scores = floats(p[0]),
+                                                    .batch = 8,
+                                                    .queries = 512,
+                                                    .keys = 4096,
+                                                    .mask = {.first_query = 3584},
+                                                    .scale = 0.5F});
+               }},
+          {.name = "attention_softmax_backward",
+           .shape = "8 x 512 x 4096",
+           .moved = 12.0 * 8 * 512 * 4096,
+           .operands = {{.name = "probabilities",
+                         .fill = Fill::positive,
+                         .bytes = 4 * 8 * 512 * 4096,
+                         .dtype = DType::f32,
+                         .scale = 2e-4},
+                        changed("gradient", 8 * 512 * 4096, DType::f32)},
            .run = [](const Stream& stream, const Pointers& p) {
-             attention_softmax_forward(stream, {.scores = floats(p[0]),
-                                                .batch = 8,
-                                                .queries = 512,
-                                                .keys = 4096,
-                                                .mask = {.first_query = 3584},
-                                                .scale = 0.5F});
+             attention_softmax_backward(stream, {.probabilities = floats(p[0]),
+                                                 .gradient = floats(p[1]),
+                                                 .batch = 8,
+                                                 .queries = 512,
+                                                 .keys = 4096,
+                                                 .scale = 0.5F});
            }}};
 }
 
@@ -254,6 +179,22 @@ std::vector<Case> mlp_cases() {
                                                    .rows = kRows,
                                                    .cols = kIntermediate,
                                                    .dtype = DType::bf16});
+               }},
+          {.name = "gated_activation_backward silu",
+           .shape = shape_of(kRows, kIntermediate),
+           .moved = 10.0 * n,
+           .operands = {input("dy", n), input("gate", n), input("up", n), output("dgate", n),
+                        output("dup", n)},
+           .run =
+               [](const Stream& stream, const Pointers& p) {
+                 gated_activation_backward(stream, {.dy = p[0],
+                                                    .gate = p[1],
+                                                    .up = p[2],
+                                                    .dgate = p[3],
+                                                    .dup = p[4],
+                                                    .rows = kRows,
+                                                    .cols = kIntermediate,
+                                                    .dtype = DType::bf16});
                }},
           {.name = "gated_activation_backward silu, y again",
            .shape = shape_of(kRows, kIntermediate),
@@ -399,15 +340,9 @@ Case moe_case() {
 std::vector<Case> all_cases() {
   std::vector<Case> cases{dequantise_case("down_proj", kHidden, kIntermediate),
                           dequantise_case("gate_proj", kIntermediate, kHidden),
-                          dequantise_case("q_proj", kHidden, kHidden),
-                          project_case("down x", kIntermediate, 16, 1),
-                          project_case("qkv x", kHidden, 48, 1),
-                          project_case("gate, up dy", kIntermediate, 16, 2),
-                          outer_case("gate, up dB", kIntermediate, 16, 2),
-                          outer_case("o dB", kHidden, 16, 1),
-                          outer_case("qkv dA", kHidden, 48, 1)};
-  for (const auto& group :
-       {norm_cases(), head_cases(), mlp_cases(), elementwise_cases(), loss_cases()}) {
+                          dequantise_case("q_proj", kHidden, kHidden)};
+  for (const auto& group : {lora_cases(), norm_cases(), head_cases(), mlp_cases(),
+                            elementwise_cases(), loss_cases(), optimizer_cases()}) {
     cases.insert(cases.end(), group.begin(), group.end());
   }
   cases.push_back(moe_case());

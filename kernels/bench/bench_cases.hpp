@@ -25,6 +25,7 @@ struct Operand {
   std::int32_t limit = 1;
   bool checked = false;  // compared with the CPU reference after one run
   bool exact = false;    // to the bit
+  double loosen = 1.0;   // factor on the dtype's tolerance
 };
 
 struct Case {
@@ -35,6 +36,10 @@ struct Case {
   std::function<void(const Stream&, const std::vector<void*>&)> run;
 };
 
+using Pointers = std::vector<void*>;
+
 [[nodiscard]] std::vector<Case> all_cases();
+[[nodiscard]] std::vector<Case> lora_cases();
+[[nodiscard]] std::vector<Case> optimizer_cases();
 
 }  // namespace poros::bench

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/files.hpp"
 #include "cell/protocol.hpp"
+#include "cell/sampler.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
@@ -82,15 +83,15 @@ Json outcome_json(const CellOutcome& outcome, const std::string& log_path) {
           {"last_step", outcome.last.step}};
 }
 
-void check_hardware(const AttemptContext& context, PassRecord& record) {
-  if (record.status != "ok" || context.gpu_name.empty()) return;
+void check_hardware(const AttemptContext& context, const std::string& wanted, PassRecord& record) {
+  if (record.status != "ok" || context.any_gpu || wanted == "unknown") return;
   const auto kind = json_find<std::string>(record.device, "kind", "device").value_or("");
   const auto name = json_find<std::string>(record.device, "name", "device").value_or("");
-  if (kind != "cuda" || is_same_gpu(context.gpu_name, name)) return;
+  if (kind != "cuda" || is_same_gpu(wanted, name)) return;
   set_status(record, "error", "hardware_mismatch",
              fmt::format("the spec names \"{}\", the cell ran on \"{}\"; correct "
                          "hardware.gpu_name, or give --allow-hardware-mismatch",
-                         context.gpu_name, name));
+                         wanted, name));
 }
 
 }  // namespace
@@ -158,7 +159,7 @@ void judge_outcome(const CellOutcome& outcome, bool has_result, const TimeoutSpe
 
 PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
                        const CellHooks& hooks) {
-  const fs::path work = context.folder.live() / "0.work";
+  const fs::path work = context.folder.live() / (context.work_name + ".work");
   fs::remove_all(work);
   fs::create_directories(work);
   const std::string log_path =
@@ -171,7 +172,8 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   request.cell_key = job.cell.key;
   request.pass = job.pass;
   request.attempt = job.attempt;
-  request.model_dir = job.inputs.model_dir;
+  const bool own = is_own_arm(job.cell.spec.method);
+  request.model_dir = own ? job.inputs.model_dir : job.inputs.peer_model_dir;
   request.tokens_path = job.inputs.tokens_path;
   request.adapter_dir = job.inputs.adapter_dir;
   request.cache_dir = job.inputs.cache_dir;
@@ -195,7 +197,16 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   command.log_path = context.folder / log_path;
   command.supervisor_program = context.supervisor_program;
   command.timeouts = context.timeouts;
-  const CellOutcome outcome = run_cell(command, hooks, context.redactor, context.oom);
+  const auto visible = command.environment.find("CUDA_VISIBLE_DEVICES");
+  GpuSampler sampler(job.cell.spec.device,
+                     visible == command.environment.end() ? "" : visible->second);
+  CellHooks sampled = hooks;
+  sampled.on_tick = [&] {
+    sampler.tick();
+    if (hooks.on_tick) hooks.on_tick();
+  };
+  const CellOutcome outcome = run_cell(command, sampled, context.redactor, context.oom);
+  const Json gpu_samples = sampler.summary();
 
   PassRecord record = empty_record(job);
   bool has_result = false;
@@ -212,13 +223,20 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   if (!bad_result.empty() && (record.reason == "no_result" || record.reason == "exit_code")) {
     set_status(record, "error", "bad_result", bad_result);
   }
-  check_hardware(context, record);
+  check_hardware(context, job.cell.spec.hardware.gpu_name, record);
   if (record.started_at.empty()) record.started_at = outcome.started_at;
   if (record.finished_at.empty()) record.finished_at = outcome.finished_at;
   record.driver = context.driver_facts;
   record.driver.update(outcome_json(outcome, log_path));
   record.driver["cell_build"] = job.arm.build;
   record.driver["threads"] = job.threads;
+  record.driver["gpu_samples"] = gpu_samples;
+  for (const std::string& flag : sampler.flags()) record.flags.push_back(flag);
+  // Both stream weights from host memory, which other ranks' cells then read and write too.
+  const std::string& method = job.cell.spec.method;
+  if (context.shared_host && (method == "poros" || method == "accelerate_offload")) {
+    record.flags.emplace_back("shared_host");
+  }
   if (job.dump) record.driver["dump_step"] = job.dump->step;
   if (record.status != "ok") record.driver["log_tail"] = outcome.log_tail;
   const std::string origin = "record of " + job.cell.label();

@@ -38,8 +38,10 @@ struct AttemptContext {
   std::string campaign_id;
   std::filesystem::path supervisor_program;
   TimeoutSpec timeouts;
-  std::string gpu_name;  // that the spec names; empty: any
-  Json driver_facts;     // host, argv, environment: goes into every record
+  bool any_gpu = false;         // take another GPU than the cell's spec names
+  std::string work_name = "0";  // one a rank: folder in live/ for request and result
+  bool shared_host = false;     // other ranks measure on this host too
+  Json driver_facts;            // host, argv, environment: goes into every record
 };
 
 /// Runs the attempt. The record is complete (driver facts included) and redacted, not yet written.

@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "campaign/driver.hpp"
+#include "campaign/rank_link.hpp"
 #include "campaign/summary.hpp"
 #include "cell/cell_process.hpp"
 #include "receipts/hdf5_store.hpp"
@@ -64,14 +65,19 @@ void print_end(const CampaignOptions& options, const CampaignResult& result, con
 }
 
 CampaignResult drive(const CampaignOptions& options, const CampaignPlan& plan,
-                     const CampaignFolder& folder) {
+                     const CampaignFolder& folder, const Ranks& ranks) {
   const StopSignals signals;
   become_subreaper();
   const InstallPaths paths = find_install_paths(options.cell_program);
-  Driver driver(options, plan, folder, paths, signals);
-  check_folder(folder, plan, options.fresh);
+  Driver driver(options, plan, folder, paths, signals, ranks);
+  if (ranks.session == nullptr || ranks.session->rank() == 0) {
+    check_folder(folder, plan, options.fresh);
+  }
   CampaignResult result = driver.run();
-  if (result.stopped) {
+  if (!result.unmatched.empty()) {
+    fmt::print(stderr, "no rank has a {}: the cells for it are left; run the same command on one\n",
+               fmt::join(result.unmatched, " or a "));
+  } else if (result.stopped) {
     fmt::print(stderr, "stopped by {}: {} of {} passes are done; to go on:\n  {}\n", signals.name(),
                result.passes_total - result.passes_left, result.passes_total,
                same_command(options));
@@ -81,7 +87,10 @@ CampaignResult drive(const CampaignOptions& options, const CampaignPlan& plan,
 
 }  // namespace
 
-int run_campaign(const CampaignOptions& options) {
+namespace {
+
+int run_ranked(const CampaignOptions& options, RankLink* link, RankSession* session) {
+  const bool leads = session == nullptr || session->rank() == 0;
   const double start_s = monotonic_s();
   BenchmarkSpec spec = read_spec(options.spec_path);
   if (options.n_passes) {
@@ -94,8 +103,14 @@ int run_campaign(const CampaignOptions& options) {
     check_sources(plan.cells[group.cells.front()].spec);
   }
   const CampaignFolder folder(dir);
+  Ranks ranks;
+  ranks.session = session;
+  if (link != nullptr) {
+    ranks.placement = place_rank(plan.spec.device, link->local_rank(), link->local_size());
+  }
   try {
-    const CampaignResult result = drive(options, plan, folder);
+    const CampaignResult result = drive(options, plan, folder, ranks);
+    if (!leads) return kDone;
     std::FILE* out = options.json ? stderr : stdout;
     const std::string report = write_derived(options, plan.spec, dir, out);
     print_end(options, result, dir, report, monotonic_s() - start_s);
@@ -105,6 +120,30 @@ int run_campaign(const CampaignOptions& options) {
     throw Error(Fault::io, error.what() + std::string(kWhatNow));
   } catch (const fs::filesystem_error& error) {
     throw Error(Fault::io, error.what() + std::string(kWhatNow));
+  }
+}
+
+}  // namespace
+
+int run_campaign(const CampaignOptions& options) {
+  if (!options.over_ranks) return run_ranked(options, nullptr, nullptr);
+  const std::unique_ptr<RankLink> link = join_ranks();
+  if (link == nullptr || link->size() == 1) return run_ranked(options, link.get(), nullptr);
+  RankSession session(*link);
+  if (link->rank() == 0) return run_ranked(options, link.get(), &session);
+  try {
+    return run_ranked(options, link.get(), &session);
+  } catch (const Error& error) {
+    // Rank 0 tells it; where it met the same failure it has done so already.
+    try {
+      static_cast<void>(session.ask({{"ask", "failed"},
+                                     {"fault", static_cast<int>(error.fault())},
+                                     {"message", error.what()}}));
+      static_cast<void>(session.ask({{"ask", "leave"}}));
+    } catch (const RunEnded&) {
+    } catch (const Error&) {
+    }
+    return kDone;
   }
 }
 

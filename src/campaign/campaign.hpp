@@ -21,7 +21,8 @@ struct CampaignOptions {
   bool fresh = false;  // move an older run in the same folder aside to <dir>.<n> and begin anew
   bool retry = false;  // run cells that ended in oom or error again
   bool json = false;   // print one JSON object instead of the final table
-  bool plain = false;  // plain lines even on a terminal
+  bool over_ranks = false;  // below a launcher: one campaign over all ranks (bench matrix)
+  bool plain = false;       // plain lines even on a terminal
   bool allow_hardware_mismatch = false;  // record another GPU than the spec names
   bool allow_mixed_builds = false;       // go on although poros-cell or the runners have changed
 

@@ -9,6 +9,8 @@
 #include "base/clock.hpp"
 #include "base/files.hpp"
 #include "base/sha256.hpp"
+#include "campaign/driver_ranks.hpp"
+#include "campaign/slurm_rank.hpp"
 #include "cell/environment.hpp"
 #include "cell/processes.hpp"
 #include "cell/protocol.hpp"
@@ -45,24 +47,46 @@ std::string result_text(const PassRecord& record) {
 }  // namespace
 
 Driver::Driver(const CampaignOptions& options, const CampaignPlan& plan,
-               const CampaignFolder& folder, const InstallPaths& paths, const StopSignals& signals)
+               const CampaignFolder& folder, const InstallPaths& paths, const StopSignals& signals,
+               const Ranks& ranks)
     : options_(options),
       plan_(plan),
       folder_(folder),
       paths_(paths),
       signals_(signals),
+      session_(ranks.session),
+      placement_(ranks.placement),
+      rank_name_(std::to_string(ranks.session == nullptr ? 0 : ranks.session->rank())),
       redactor_(current_environment()),
-      live_(folder.live() / "0.json", options.json ? stderr : stdout, shows_terminal(options)) {
+      live_(folder.live() / (rank_name_ + ".json"), options.json ? stderr : stdout,
+            ranks.session == nullptr && shows_terminal(options)) {
   for (const std::string& method : plan.spec.methods) {
     arms_[method] = arm_program(paths, method, plan.spec.device);
   }
 }
 
 void Driver::append(Receipt receipt) {
-  ledger_.add(journal_->append(std::move(receipt)));
+  if (session_ == nullptr) {
+    ledger_.add(journal_->append(std::move(receipt)));
+    return;
+  }
+  const Json reply = session_->ask({{"ask", "receipt"},
+                                    {"receipt",
+                                     {{"kind", receipt.kind},
+                                      {"key", receipt.key},
+                                      {"fields", receipt.fields},
+                                      {"artifact_path", receipt.artifact_path},
+                                      {"artifact_sha256", receipt.artifact_sha256}}}});
+  ledger_.add(receipt_from_line(reply.at("line").get<std::string>(), "reply of rank 0"));
+  passes_left_ = reply.at("left").get<std::int64_t>();
+}
+
+bool Driver::stopping() const {
+  return signals_.requested() || (session_ != nullptr && session_->stop_requested());
 }
 
 void Driver::heartbeat() {
+  if (session_ != nullptr) return;  // its own thread does it
   const double now_s = monotonic_s();
   if (now_s - heartbeat_s_ < kHeartbeat_s) return;
   heartbeat_s_ = now_s;
@@ -81,14 +105,48 @@ CellHooks Driver::hooks() {
       journal_failure_ = std::current_exception();
     }
   };
-  hooks.stop_requested = [this] { return signals_.requested() || journal_failure_ != nullptr; };
+  hooks.stop_requested = [this] { return stopping() || journal_failure_ != nullptr; };
   hooks.wake_fd = signals_.fd();
   return hooks;
 }
 
+void Driver::make_context(std::int64_t epoch) {
+  artifact_context_ = {plan_.spec.spec_id, plan_.spec_sha256, identity_.campaign_id,
+                       plan_.spec.training.n_passes};
+  std::map<std::string, std::string> environment = current_environment();
+  if (!placement_.gpu_token.empty()) environment["CUDA_VISIBLE_DEVICES"] = placement_.gpu_token;
+  const BatchStart batch = batch_start();
+  const LeaseHolder self = this_process(batch.job, batch.restart);
+  attempt_context_.emplace(AttemptContext{
+      .folder = folder_,
+      .redactor = redactor_,
+      .oom = oom_,
+      .environment = environment,
+      .campaign_id = identity_.campaign_id,
+      .supervisor_program = options_.supervisor_program,
+      .timeouts = plan_.spec.timeouts,
+      .any_gpu = options_.allow_hardware_mismatch,
+      .work_name = rank_name_,
+      .shared_host = placement_.local_size > 1,
+      .driver_facts = {{"host", self.host},
+                       {"pid", self.pid},
+                       {"job", self.job},
+                       {"restart", self.restart},
+                       {"array_task", batch.array_task},
+                       {"epoch", epoch},
+                       {"rank", session_ == nullptr ? 0 : session_->rank()},
+                       {"argv", command_line(options_.argc, options_.argv, redactor_)},
+                       {"environment", environment_snapshot(environment)}}});
+}
+
 CampaignResult Driver::run() {
+  if (session_ != nullptr && session_->rank() > 0) {
+    follow();
+    return {};
+  }
   fs::create_directories(folder_.dir());
-  journal_.emplace(JournalWriter::open(folder_.journal()));
+  journal_.emplace(
+      JournalWriter::open(folder_.journal(), batch_journal_options(folder_.journal())));
   CampaignResult result;
   try {
     fs::create_directories(folder_.live());
@@ -100,29 +158,12 @@ CampaignResult Driver::run() {
     }
     ledger_ = Ledger(journal_->receipts());
     first_seq_ = static_cast<std::int64_t>(journal_->receipts().size());
-    artifact_context_ = {plan_.spec.spec_id, plan_.spec_sha256, identity_.campaign_id,
-                         plan_.spec.training.n_passes};
-    const std::map<std::string, std::string> environment = current_environment();
-    const LeaseHolder self = this_process("", "");
-    attempt_context_.emplace(AttemptContext{
-        .folder = folder_,
-        .redactor = redactor_,
-        .oom = oom_,
-        .environment = environment,
-        .campaign_id = identity_.campaign_id,
-        .supervisor_program = options_.supervisor_program,
-        .timeouts = plan_.spec.timeouts,
-        .gpu_name = options_.allow_hardware_mismatch || plan_.spec.hardware.gpu_name == "unknown"
-                        ? ""
-                        : plan_.spec.hardware.gpu_name,
-        .driver_facts = {{"host", self.host},
-                         {"pid", self.pid},
-                         {"job", self.job},
-                         {"restart", self.restart},
-                         {"epoch", journal_->epoch()},
-                         {"argv", command_line(options_.argc, options_.argv, redactor_)},
-                         {"environment", environment_snapshot(environment)}}});
-    run_groups(result);
+    make_context(journal_->epoch());
+    if (session_ == nullptr) {
+      run_groups(result);
+    } else {
+      lead(result);
+    }
     journal_->close();
   } catch (...) {
     // The journal is released where that is still possible; the first failure is what counts.
@@ -135,20 +176,24 @@ CampaignResult Driver::run() {
   return result;
 }
 
-void Driver::run_groups(CampaignResult& result) {
+void Driver::count_passes() {
   passes_total_ = static_cast<std::int64_t>(std::count_if(
                       plan_.cells.begin(), plan_.cells.end(),
                       [&](const PlannedCell& cell) { return !arms_.at(cell.spec.method).skip; })) *
                   plan_.spec.training.n_passes;
+}
+
+void Driver::run_groups(CampaignResult& result) {
+  count_passes();
   for (const ComparisonGroup& group : plan_.groups) left_elsewhere_ += count_left(group);
   live_.set_passes(passes_total_, left_elsewhere_);
   for (const ComparisonGroup& group : plan_.groups) {
-    if (signals_.requested()) break;
+    if (stopping()) break;
     left_elsewhere_ -= count_left(group);
     run_group(group, result);
     left_elsewhere_ += count_left(group);  // what it could not finish
   }
-  result.stopped = signals_.requested();
+  result.stopped = stopping();
   result.passes_total = passes_total_;
   result.passes_left = left_elsewhere_;
 }
@@ -214,16 +259,23 @@ bool Driver::prepare(GroupState& state) {
   const PlannedCell& first = plan_.cells[state.group.cells.front()];
   const bool own =
       plan_.find(state.group, "poros") != nullptr || plan_.find(state.group, "resident") != nullptr;
+  const bool peers = std::any_of(state.group.cells.begin(), state.group.cells.end(),
+                                 [this](const std::size_t index) {
+                                   const std::string& method = plan_.cells[index].spec.method;
+                                   return !is_own_arm(method) && !arms_.at(method).skip;
+                                 });
+  const InputLock lock(*this);
+  if (!lock.held()) return false;
   live_.set_activity("preparing the inputs of " + first.model);
   const InputContext context{folder_, paths_, redactor_,
                              [this](const std::string& line) { live_.say(line); },
                              [this] {
                                heartbeat();
                                live_.tick();
-                               return signals_.requested();
+                               return stopping();
                              }};
   try {
-    state.inputs = prepare_inputs(context, first.spec, own);
+    state.inputs = prepare_inputs(context, first.spec, own, peers);
     live_.set_activity("");
     return true;
   } catch (const InputsStopped&) {
@@ -317,7 +369,8 @@ RecordedPass Driver::run_one_attempt(GroupState& state, const PlannedCell& cell,
   RecordedPass recorded = record_pass(cell, record);
   state.has_news = true;
   const double wall_s = monotonic_s() - start_s;
-  live_.set_passes(passes_total_, left_elsewhere_ + count_left(state.group));
+  live_.set_passes(passes_total_,
+                   session_ == nullptr ? left_elsewhere_ + count_left(state.group) : passes_left_);
   const std::string what = timed ? fmt::format("pass {}/{}", pass + 1, n_passes)
                                  : (dump ? "parity dump" : "parity pass");
   live_.end(fmt::format("{} {}{}: {}, {}", cell.label(), what,
@@ -331,7 +384,7 @@ std::optional<RecordedPass> Driver::run_pass(GroupState& state, const PlannedCel
                                              const std::string& purpose, std::int64_t pass,
                                              const std::optional<CellRequest::Dump>& dump) {
   for (int lost = 0;;) {
-    if (signals_.requested()) return std::nullopt;
+    if (stopping()) return std::nullopt;
     RecordedPass recorded = run_one_attempt(state, cell, purpose, pass, dump);
     const std::string& reason = recorded.record.reason;
     if (recorded.record.status == "error" && reason == "drained") return std::nullopt;

@@ -16,24 +16,33 @@
 #include "campaign/ledger.hpp"
 #include "campaign/live.hpp"
 #include "campaign/open_campaign.hpp"
+#include "campaign/placement.hpp"
 #include "campaign/plan.hpp"
+#include "campaign/rank_session.hpp"
 #include "campaign/signals.hpp"
 #include "receipts/journal.hpp"
 
 namespace poros {
+
+/// This process among the ranks of a job.
+struct Ranks {
+  RankSession* session = nullptr;  // null: alone
+  Placement placement;
+};
 
 /// What a run left, in the plan's order.
 struct CampaignResult {
   std::vector<RunArtifact> artifacts;  // of finished cells
   std::vector<Json> parity;            // parity records
   bool stopped = false;
+  std::vector<std::string> unmatched;  // GPU types that no rank has
   std::int64_t passes_total = 0, passes_left = 0;
 };
 
 class Driver {
  public:
   Driver(const CampaignOptions& options, const CampaignPlan& plan, const CampaignFolder& folder,
-         const InstallPaths& paths, const StopSignals& signals);
+         const InstallPaths& paths, const StopSignals& signals, const Ranks& ranks = {});
 
   /// Takes the journal, works through the plan, releases the journal.
   /// @throws Error; what was finished before is on disk
@@ -47,7 +56,17 @@ class Driver {
     bool has_news = false;                              // a pass was recorded in this run
   };
 
+  class InputLock;
+
+  void make_context(std::int64_t epoch);
+  void count_passes();
   void run_groups(CampaignResult& result);
+  /// Rank 0 of several, and the others (driver_ranks.cpp).
+  void lead(CampaignResult& result);
+  void follow();
+  void work();
+  void collect(CampaignResult& result) const;
+  [[nodiscard]] bool stopping() const;
   void run_group(const ComparisonGroup& group, CampaignResult& result);
   [[nodiscard]] bool prepare(GroupState& state);
   void refuse_mixed_builds(const ComparisonGroup& group) const;
@@ -86,6 +105,9 @@ class Driver {
   const CampaignFolder& folder_;
   const InstallPaths& paths_;
   const StopSignals& signals_;
+  RankSession* session_;  // null: alone
+  Placement placement_;
+  std::string rank_name_;
   std::map<std::string, ArmProgram> arms_;  // by method
   Redactor redactor_;
   OomCounter oom_;
@@ -97,6 +119,7 @@ class Driver {
   ArtifactContext artifact_context_;
   std::optional<AttemptContext> attempt_context_;
   Ledger ledger_;
+  std::int64_t passes_left_ = 0;                        // of all ranks
   std::int64_t passes_total_ = 0, left_elsewhere_ = 0;  // the latter: in the other groups
   std::int64_t first_seq_ = 0;                          // receipts from here on are of this run
 };

@@ -11,6 +11,7 @@
 #include "base/sha256.hpp"
 #include "base/subprocess.hpp"
 #include "campaign/hub.hpp"
+#include "campaign/peer_checkpoint.hpp"
 #include "model/adapter.hpp"
 #include "model/architectures.hpp"
 #include "model/config.hpp"
@@ -103,6 +104,7 @@ std::string run_tokeniser(const InputContext& context, const Json& request) {
        {"TOKENIZERS_PARALLELISM", "false"},
        {"HF_HUB_OFFLINE", "1"}});
   fs::remove(request_path);
+  check_stop(context);  // a batch job's warning reaches its helpers too, and ends them
   if (result.timed_out) fail(Fault::environment, "tokenising did not end within an hour");
   if (result.exit_code != 0) {
     fail(result.exit_code == kWrongInput ? Fault::input : Fault::environment,
@@ -228,7 +230,8 @@ void check_sources(const CellSpec& cell) {
   }
 }
 
-GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell, bool needs_base) {
+GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell, bool needs_base,
+                           bool needs_checkpoint) {
   GroupInputs inputs;
   inputs.model_dir = fs::absolute(model_folder(cell.model));
   inputs.cache_dir = fs::absolute(default_cache_folder());
@@ -240,6 +243,14 @@ GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell, bo
   prepare_adapter(context, cell, index, inputs);
   check_stop(context);
   if (needs_base) prepare_base(context, cell, inputs);
+  inputs.peer_model_dir = inputs.model_dir;
+  if (needs_checkpoint) {
+    check_stop(context);
+    inputs.peer_model_dir = peer_checkpoint(cell, inputs.model_dir, inputs.cache_dir, [&] {
+      context.say(
+          fmt::format("writing {} as a checkpoint for the libraries", model_slug(cell.model)));
+    });
+  }
   return inputs;
 }
 

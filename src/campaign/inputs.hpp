@@ -16,6 +16,7 @@ namespace poros {
 
 struct GroupInputs {
   std::filesystem::path model_dir, tokens_path, adapter_dir, cache_dir;  // absolute
+  std::filesystem::path peer_model_dir;  // that the libraries load; see peer_checkpoint.hpp
   std::string token_sha256, adapter_sha256;
 };
 
@@ -42,8 +43,9 @@ void check_sources(const CellSpec& cell);
 /// Python: inputs/index.json maps each request to its file, whose content is checked.
 /// @param cell any cell of the group
 /// @param needs_base quantise the base into the cache where it is missing (own arms)
+/// @param needs_checkpoint export synthetic weights for the libraries (peers that can run)
 /// @throws Error; InputsStopped
 [[nodiscard]] GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell,
-                                         bool needs_base);
+                                         bool needs_base, bool needs_checkpoint = false);
 
 }  // namespace poros

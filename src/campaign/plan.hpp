@@ -18,9 +18,10 @@ struct PlannedCell {
   std::string key, group;
   std::string file;   // name of its RunArtifact
   std::string model;  // as people call it
-  /// "poros kjv-qwen2 nf4"
+  /// "poros kjv-qwen2 nf4", "peft kjv-qwen2 nf4 (best shape)"
   [[nodiscard]] std::string label() const {
-    return spec.method + " " + model + " " + spec.precision;
+    return spec.method + " " + model + " " + spec.precision +
+           (spec.peer.best_shape ? " (best shape)" : "");
   }
 };
 

@@ -26,11 +26,10 @@ constexpr std::size_t kMaxText = 1024;  // [bytes]
 
 bool is_word(std::string_view text, std::string_view more) {
   constexpr std::string_view kMarks = "_.:@/+=,-";
-  return !text.empty() && text.size() <= kMaxText &&
-         std::ranges::all_of(text, [&](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                  kMarks.find(c) != kMarks.npos || more.find(c) != more.npos;
-         });
+  return !text.empty() && text.size() <= kMaxText && std::ranges::all_of(text, [&](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kMarks.find(c) != kMarks.npos ||
+           more.find(c) != more.npos;
+  });
 }
 
 bool is_memory(std::string_view text) {
@@ -141,8 +140,8 @@ class ProfileReader : public SectionReader {
       const std::string missing = missing_form(field.form, texts[i]);
       if (missing.empty() || !field.rule.choices.empty()) continue;
       const Place place = value.is_array() ? node.items[i].place : node.place;
-      add(place, fmt::format("{}: \"{}\" does not fit; expected {}", path, printable(texts[i]),
-                             missing));
+      add(place,
+          fmt::format("{}: \"{}\" does not fit; expected {}", path, printable(texts[i]), missing));
     }
     if (!clean()) return;
     std::visit([&](auto member) { set_member(section.*member, value); }, field.member);
@@ -238,14 +237,18 @@ fs::path find_cluster_profile(const std::string& name) {
   const std::string near = nearest(name, names);
   fail(Fault::input, "there is no cluster profile \"{}\"{}; looked in {}; found there: {}",
        printable(name), near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near),
-       fmt::join(searched, ", "), names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+       fmt::join(searched, ", "),
+       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 const ClusterGpu* find_gpu(const ClusterProfile& profile, const std::string& gpu_name) {
+  const ClusterGpu* found = nullptr;
   for (const ClusterGpu& gpu : profile.gpus) {
-    if (is_same_gpu(gpu.type, gpu_name)) return &gpu;
+    // The longest name, so that "A10" is no "A100".
+    const bool fits = is_same_gpu(gpu.type, gpu_name);
+    if (fits && (found == nullptr || gpu.type.size() > found->type.size())) found = &gpu;
   }
-  return nullptr;
+  return found;
 }
 
 namespace {

@@ -14,17 +14,17 @@ namespace poros {
 
 /// One GPU type of a cluster.
 struct ClusterGpu {
-  std::string type;           // as matrices name it: part of the GPU's name, "A100"
-  std::string partition;      // empty: the cluster's default partition
-  std::string constraint;     // node features, also "a&b" or "[a*1&b*1]"
-  std::string gres;           // the type's name in gres.conf; empty: GPUs are not typed there
-  std::string account, qos;   // empty: those of the cluster
+  std::string type;              // as matrices name it: part of the GPU's name, "A100"
+  std::string partition;         // empty: the cluster's default partition
+  std::string constraint;        // node features, also "a&b" or "[a*1&b*1]"
+  std::string gres;              // the type's name in gres.conf; empty: GPUs are not typed there
+  std::string account, qos;      // empty: those of the cluster
   std::string layout = "world";  // world: one job, one MPI world; array: a task a node
   std::int64_t max_nodes = 1;
   std::int64_t gpus_per_node = 1;
   std::int64_t cpus_per_gpu = 4;
-  std::string mem_per_gpu;    // "64G"; empty: the site's default
-  double time_s = 4 * 3600;   // asked for where the plan predicts no time
+  std::string mem_per_gpu;   // "64G"; empty: the site's default
+  double time_s = 4 * 3600;  // asked for where the plan predicts no time
   double max_time_s = 24 * 3600;
   std::vector<std::string> exclude_nodes;  // besides those of the cluster
 };
@@ -48,10 +48,10 @@ struct ClusterProfile {
   std::vector<std::string> exclude_nodes;
   std::vector<std::string> modules;   // module load, before the prologue
   std::vector<std::string> prologue;  // shell lines
-  std::string program;       // poros on the nodes; empty: the one that submits
-  std::string scratch_dir;   // node-local or shared folder for the quantised base
-  std::string results_dir;   // campaign folders of relative name go below it
-  std::string mixed_partition;  // holds nodes of several types, for --single-job
+  std::string program;                // poros on the nodes; empty: the one that submits
+  std::string scratch_dir;            // node-local or shared folder for the quantised base
+  std::string results_dir;            // campaign folders of relative name go below it
+  std::string mixed_partition;        // holds nodes of several types, for --single-job
   std::string gather_partition;
   double gather_time_s = 1800;
   ClusterContainer container;

@@ -13,6 +13,7 @@
 #include "campaign/ledger.hpp"
 #include "campaign/live.hpp"
 #include "campaign/signals.hpp"
+#include "campaign/slurm_queue.hpp"
 #include "campaign/summary.hpp"
 #include "receipts/journal.hpp"
 
@@ -23,6 +24,8 @@ namespace {
 Json read_spec_json(const CampaignFolder& folder) {
   std::error_code error;
   if (!fs::exists(folder.spec(), error)) {
+    // Submitted, and the first job has not begun.
+    if (!recorded_jobs(folder.dir()).empty()) return {{"cells", Json::object()}};
     fail(Fault::input, "{}: no campaign: there is no spec.json in it", folder.dir().string());
   }
   return parse_json(read_file(folder.spec()), folder.spec().string());
@@ -138,6 +141,7 @@ Json campaign_status(const fs::path& dir) {
           {"counts", counts},
           {"cells", cells},
           {"running", running},
+          {"slurm", slurm_status(dir)},
           {"eta_s", eta}};
 }
 
@@ -177,6 +181,7 @@ void print_status_text(const Json& status) {
   if (driver.at("activity").is_string()) {
     fmt::print("now: {}\n", driver.at("activity").get<std::string>());
   }
+  fmt::print("{}", slurm_status_text(status.at("slurm")));
   if (status.at("eta_s").is_number()) {
     fmt::print("left (estimate): {}\n", duration_text(status.at("eta_s").get<double>()));
   }
@@ -195,7 +200,8 @@ int print_status(const fs::path& dir, bool watch, bool json) {
       print_status_text(status);
     }
     std::fflush(stdout);
-    const bool is_running = status.at("driver").at("state") == "running";
+    const bool is_running =
+        status.at("driver").at("state") == "running" || has_live_jobs(status.at("slurm"));
     if (!watch || !is_running) return kDone;
     for (int i = 0; i < 20 && !signals.requested(); ++i) {
       const timespec pause{0, 100'000'000};

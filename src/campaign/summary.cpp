@@ -64,7 +64,7 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
 }
 
 int exit_code_of(const CampaignResult& result) {
-  if (result.stopped) return kStoppedEarly;
+  if (result.stopped || !result.unmatched.empty()) return kStoppedEarly;
   const bool cell_failed =
       std::any_of(result.artifacts.begin(), result.artifacts.end(),
                   [](const RunArtifact& artifact) { return artifact.status == "error"; });

@@ -103,10 +103,11 @@ void RunningCell::spawn_supervisor() {
   posix_spawn_file_actions_adddup2(&actions, event_pipe_.write.get(), 5);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
+  sigset_t held, all;
+  sigemptyset(&held);
+  sigaddset(&held, SIGUSR1);  // until the supervisor ignores it
   sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigmask(&attributes, &held);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);

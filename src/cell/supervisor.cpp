@@ -49,7 +49,9 @@ void report(const Json& line) {
   if (::getppid() != supervisor) ::_exit(127);  // it died before the signal was armed
   const rlimit no_core{0, 0};                   // a core file would hold the environment's secrets
   ::setrlimit(RLIMIT_CORE, &no_core);
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGUSR1) ::signal(number, SIG_DFL);  // ignored, see supervisor_main()
+  }
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -180,6 +182,9 @@ int supervisor_main(int argc, char** argv) {
   ::close_range(kFirstOtherFd, ~0U, 0);
   for (const int fd : {kControlFd, kReportFd, kEventFd}) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 
+  // Slurm's warning (SIGUSR1) goes to every process of a job step; it is for the driver, which
+  // alone decides what becomes of the cell.
+  ::signal(SIGUSR1, SIG_IGN);
   sigset_t handled;
   sigemptyset(&handled);
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, number);

@@ -99,17 +99,26 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   poros bench status my_campaign -w      watch it from another terminal
   poros bench show my_campaign 1f3a      the record of one cell
   poros bench report my_campaign         make the reports anew
+  poros bench compare last_week today    cell by cell, with a verdict
+  poros bench verify my_campaign         trace every number to its record
 )");
   add_run(*bench, invocation);
+  add_matrix(*bench, invocation);
   add_plan(*bench, invocation);
   add_status(*bench, invocation);
   add_show(*bench, invocation);
   add_logs(*bench, invocation);
   add_gather(*bench, invocation);
   add_report(*bench, invocation);
+  add_compare(*bench, invocation);
+  add_verify(*bench, invocation);
+  add_submit(*bench, invocation);
+  add_cancel(*bench, invocation);
+  add_fetch(app, invocation);
   add_prepare(app, invocation);
   add_check(app, invocation);
   add_doctor(app, invocation);
+  add_profile(app, invocation);
   add_cache(app, invocation);
   add_eval(app, invocation);
   add_schema(app, invocation);

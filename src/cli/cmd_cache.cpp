@@ -46,10 +46,18 @@ Json entries_json(const std::vector<CacheEntryInfo>& entries) {
 int list(const CacheOptions& options) {
   const std::filesystem::path folder = options.folder();
   const std::vector<CacheEntryInfo> entries = list_cache(folder);
+  const std::vector<CacheEntryInfo> unfinished = unfinished_builds(folder);
   if (options.json) {
-    print_json({{"cache", folder.string()}, {"entries", entries_json(entries)}});
-  } else {
-    print_text(fmt::format("{}\n\n", folder.string()) + entries_text(entries));
+    print_json({{"cache", folder.string()},
+                {"entries", entries_json(entries)},
+                {"unfinished", entries_json(unfinished)}});
+    return kDone;
+  }
+  print_text(fmt::format("{}\n\n", folder.string()) + entries_text(entries));
+  if (!unfinished.empty()) {
+    print_text(
+        "\nNot finished (a build removes what is left over, ten minutes after it stopped):\n\n" +
+        entries_text(unfinished));
   }
   return kDone;
 }

@@ -51,14 +51,14 @@ int run(RunOptions& options) {
   return run_campaign(options.campaign);
 }
 
-}  // namespace
-
-void add_run(CLI::App& parent, Invocation& invocation) {
+/// Both commands run a campaign: `run` in this process, `matrix` over the ranks of a job.
+void add_campaign(CLI::App& parent, Invocation& invocation, const char* name, const char* purpose,
+                  const char* footer, bool over_ranks) {
   const auto options = std::make_shared<RunOptions>();
   options->campaign.argc = invocation.argc;
   options->campaign.argv = invocation.argv;
-  CLI::App* command = parent.add_subcommand(
-      "run", "Run the campaign of a spec, or go on where the same command stopped");
+  options->campaign.over_ranks = over_ranks;
+  CLI::App* command = parent.add_subcommand(name, purpose);
   command->add_option("SPEC", options->spec, "The YAML file")->required();
   command->add_option("-o,--output-dir", options->output_dir,
                       "Campaign folder, instead of reporting.output_dir");
@@ -77,7 +77,19 @@ void add_run(CLI::App& parent, Invocation& invocation) {
   command->add_flag("--allow-mixed-builds", options->campaign.allow_mixed_builds,
                     "Go on although poros-cell or the Python runners are another build");
   command->add_flag("--json", options->campaign.json, "Print one JSON object at the end");
-  command->footer(R"(Examples:
+  command->footer(footer);
+  command->callback([&invocation, options, passes] {
+    options->has_passes = passes->count() > 0;
+    invocation.run = [options] { return run(*options); };
+  });
+}
+
+}  // namespace
+
+void add_run(CLI::App& parent, Invocation& invocation) {
+  add_campaign(parent, invocation, "run",
+               "Run the campaign of a spec, or go on where the same command stopped",
+               R"(Examples:
   poros bench run configs/bench/demo_cpu.yaml
   poros bench run my.yaml -o campaigns/mine --passes 5
   poros bench run my.yaml --fresh
@@ -87,11 +99,26 @@ disk the same command goes on. A spec that was changed is refused with the keys 
 
 Exit codes: 0 done; 1 a cell ended in error or parity failed; 2 wrong input; 75 stopped, go on with
 the same command.
-)");
-  command->callback([&invocation, options, passes] {
-    options->has_passes = passes->count() > 0;
-    invocation.run = [options] { return run(*options); };
-  });
+)",
+               false);
+}
+
+void add_matrix(CLI::App& parent, Invocation& invocation) {
+  add_campaign(parent, invocation, "matrix",
+               "Run the campaign of a spec over the ranks of an MPI job, one rank a GPU",
+               R"(Examples:
+  mpirun -n 4 poros bench matrix configs/bench/demo_matrix.yaml
+  srun --mpi=pmix poros bench matrix my.yaml -o campaigns/mine
+  poros bench matrix configs/bench/demo_matrix.yaml      one rank, no launcher
+
+Rank 0 hands out comparison groups, longest first, to ranks whose GPU is the type that the cells
+name, and works on some itself. Each rank runs its cells as fresh processes that see its GPU alone.
+Finished passes are kept: after any crash the same command goes on, over more or fewer ranks too.
+
+Exit codes: 0 done; 1 a cell ended in error, parity failed or a rank was lost; 2 wrong input;
+75 stopped, or cells are left for GPU types that no rank has: go on with the same command.
+)",
+               true);
 }
 
 }  // namespace poros

@@ -20,6 +20,7 @@ struct Invocation {
 };
 
 void add_schema(CLI::App& parent, Invocation& invocation);
+void add_fetch(CLI::App& parent, Invocation& invocation);
 void add_prepare(CLI::App& parent, Invocation& invocation);
 void add_check(CLI::App& parent, Invocation& invocation);
 void add_doctor(CLI::App& parent, Invocation& invocation);
@@ -28,11 +29,17 @@ void add_eval(CLI::App& parent, Invocation& invocation);
 
 // Below `poros bench`.
 void add_run(CLI::App& parent, Invocation& invocation);
+void add_matrix(CLI::App& parent, Invocation& invocation);
 void add_plan(CLI::App& parent, Invocation& invocation);
 void add_status(CLI::App& parent, Invocation& invocation);
 void add_show(CLI::App& parent, Invocation& invocation);
 void add_logs(CLI::App& parent, Invocation& invocation);
 void add_gather(CLI::App& parent, Invocation& invocation);
+void add_profile(CLI::App& parent, Invocation& invocation);
 void add_report(CLI::App& parent, Invocation& invocation);
+void add_compare(CLI::App& parent, Invocation& invocation);
+void add_verify(CLI::App& parent, Invocation& invocation);
+void add_submit(CLI::App& parent, Invocation& invocation);
+void add_cancel(CLI::App& parent, Invocation& invocation);
 
 }  // namespace poros

@@ -2,14 +2,12 @@
 // The first adapter of a run, and writing adapters.
 #include "model/adapter.hpp"
 
-#include <array>
 #include <cmath>
-#include <set>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "kernels/philox.hpp"
-#include "model/lora_match.hpp"
+#include "model/peft_config.hpp"
 #include "model/safetensors.hpp"
 
 namespace poros {
@@ -44,26 +42,6 @@ std::uint32_t linear_index(const Architecture& architecture, const LoraPlace& pl
   return index;
 }
 
-Json whole_or_real(double value) {
-  return value == std::floor(value) && std::abs(value) < 1e15
-             ? Json(static_cast<std::int64_t>(value))
-             : Json(value);
-}
-
-/// Targets that give exactly these places: last parts of the names where that is enough, else whole
-/// module names.
-std::vector<std::string> target_names(const Architecture& architecture,
-                                      const std::vector<LoraPlace>& places, LoraSpec lora) {
-  std::set<std::string> names, modules;
-  for (const LoraPlace& place : places) {
-    names.insert(place.linear.substr(place.linear.rfind('.') + 1));
-    modules.insert(fmt::format("{}{}.{}", architecture.layer_prefix, place.layer, place.linear));
-  }
-  lora.target_modules.assign(names.begin(), names.end());
-  if (lora_places(architecture, lora).size() == places.size()) return lora.target_modules;
-  return {modules.begin(), modules.end()};
-}
-
 }  // namespace
 
 Adapter initial_adapter(const Architecture& architecture, const LoraSpec& lora,
@@ -76,25 +54,7 @@ Adapter initial_adapter(const Architecture& architecture, const LoraSpec& lora,
     weights.b.assign(static_cast<std::size_t>(place.out * place.rank), 0.0F);
     adapter.weights.push_back(std::move(weights));
   }
-  Json alpha_pattern = Json::object();
-  for (const auto& [key, alpha] : lora.alpha_pattern) alpha_pattern[key] = whole_or_real(alpha);
-  adapter.config = {{"peft_type", "LORA"},
-                    {"task_type", "CAUSAL_LM"},
-                    {"base_model_name_or_path", base_model},
-                    {"r", lora.rank},
-                    {"lora_alpha", whole_or_real(lora.alpha)},
-                    {"lora_dropout", lora.dropout},
-                    {"target_modules", target_names(architecture, adapter.places, lora)},
-                    {"rank_pattern", Json(lora.rank_pattern)},
-                    {"alpha_pattern", alpha_pattern},
-                    {"use_rslora", lora.use_rslora},
-                    {"use_dora", false},
-                    {"bias", "none"},
-                    {"fan_in_fan_out", false},
-                    {"inference_mode", true},
-                    {"init_lora_weights", true},
-                    {"modules_to_save", nullptr}};
-  if (lora.rank_pattern.empty()) adapter.config["rank_pattern"] = Json::object();
+  adapter.config = peft_config(architecture, lora, adapter.places, base_model);
   return adapter;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "model/adapter_tensors.hpp"
-#include "model/lora_match.hpp"
+#include "model/peft_config.hpp"
 
 namespace poros {
 namespace {
@@ -45,8 +45,9 @@ LoraWeights one_expert(const Fused& fused, std::int64_t expert, std::int64_t exp
   return weights;
 }
 
-/// Reads the adapter of `what` ("gate_up_proj") of a layer. PEFT wraps one around the other, so
-/// that names don't tell which is which: sizes do.
+/// Reads the adapter of a fused parameter of `prefix`
+/// ("base_model.model.model.layers.0.mlp.experts"). PEFT wraps one around the other, so that names
+/// don't tell which is which: sizes do.
 Fused take_fused(const std::string& prefix, const std::string& what, std::int64_t experts,
                  std::int64_t rank, std::int64_t in, std::int64_t out, const SafetensorsFile& file,
                  AdapterTensors& left) {
@@ -68,59 +69,114 @@ Fused take_fused(const std::string& prefix, const std::string& what, std::int64_
 
 }  // namespace
 
-void read_fused_experts(const Json& config, const std::string& origin,
-                        const Architecture& architecture, const LoraSpec& lora,
-                        const SafetensorsFile& file, AdapterTensors& left, PlacedWeights& placed) {
-  require_known_layout(config, origin);
-  std::set<std::string> wanted;
-  for (const Json& target : config["target_parameters"]) {
-    const std::string name = target.is_string() ? target.get<std::string>() : "";
-    const std::string last = name.substr(name.rfind('.') + 1);
-    if (last != "gate_up_proj" && last != "down_proj") {
-      fail(Fault::input,
-           "{}: target_parameters: {} is not supported; known are gate_up_proj and "
-           "down_proj of experts",
-           origin, target.dump());
+bool is_target(const std::vector<std::string>& targets, const std::string& name) {
+  return std::any_of(targets.begin(), targets.end(),
+                     [&](const std::string& target) { return is_name_suffix(name, target); });
+}
+
+std::vector<std::string> target_parameters(const Json& config, const std::string& origin,
+                                           const Architecture& architecture) {
+  std::vector<std::string> targets;
+  const auto found = config.find("target_parameters");
+  if (found == config.end() || found->is_null()) return targets;
+  if (!found->is_array()) fail(Fault::input, "{}: target_parameters is no list", origin);
+  std::set<std::string> known;  // every name and its last parts
+  const auto add = [&](const std::string& name) {
+    for (std::size_t at = 0;; ++at) {
+      known.insert(name.substr(at));
+      if ((at = name.find('.', at)) == std::string::npos) return;
     }
-    wanted.insert(last);
+  };
+  if (!found->empty()) {
+    for (std::int64_t layer = 0; layer < architecture.layer_count(); ++layer) {
+      const LayerShape& shape = architecture.layers[static_cast<std::size_t>(layer)];
+      if (shape.mlp.experts > 0) {
+        add(fused_name(architecture, layer, "gate_up_proj"));
+        add(fused_name(architecture, layer, "down_proj"));
+      }
+      for (const LinearShape& linear : shape.linears) {
+        if (linear.quantised && linear.name.find(".experts.") == std::string::npos) {
+          add(module_name(architecture, layer, linear.name + ".weight"));
+        }
+      }
+    }
   }
+  known.erase("weight");
+  for (const Json& target : *found) {
+    if (!target.is_string() || !known.contains(target.get<std::string>())) {
+      fail(Fault::input,
+           "{}: target_parameters: {} is no parameter of a {} that can be adapted; known are the "
+           "weights of linears and, with experts, mlp.experts.gate_up_proj and "
+           "mlp.experts.down_proj",
+           origin, target.dump(), architecture.model_type);
+    }
+    targets.push_back(target.get<std::string>());
+  }
+  return targets;
+}
+
+bool read_fused_experts(const Json& config, const std::string& origin,
+                        const std::vector<std::string>& targets, const Architecture& architecture,
+                        const LoraSpec& lora, const SafetensorsFile& file, AdapterTensors& left,
+                        PlacedWeights& placed) {
   bool any = false;
   for (std::int64_t layer = 0; layer < architecture.layer_count(); ++layer) {
     const LayerShape& shape = architecture.layers[static_cast<std::size_t>(layer)];
     const std::int64_t experts = shape.mlp.experts, inner = shape.mlp.intermediate;
     if (experts == 0) continue;
-    any = true;
-    std::size_t first = 0;  // gate of expert 0 in the list of linears
-    while (shape.linears[first].name != shape.mlp.router) ++first;
-    ++first;
-    const std::string expert_name = shape.linears[first].name;
-    const std::string prefix =
-        fmt::format("{}{}.{}", architecture.peft_prefix, layer,
-                    expert_name.substr(0, expert_name.find(".experts.") + 8));
-    const auto split = [&](const Fused& fused, std::size_t linear, std::int64_t row) {
+    const std::size_t first = first_expert_linear(shape);
+    const std::string prefix = fmt::format("{}{}.mlp.experts", architecture.peft_prefix, layer);
+    const bool split = placed.contains({layer, first}) || placed.contains({layer, first + 2});
+    const auto take = [&](const char* what, std::int64_t in, std::int64_t out, std::size_t linear,
+                          std::size_t count) {
+      const std::string name = fused_name(architecture, layer, what);
+      // Tensors of the single experts: the name is there only to make PEFT fuse them.
+      if (!is_target(targets, name) || split) return;
+      if (!any) require_known_layout(config, origin);
+      any = true;
+      const LoraSettings settings = lora_settings(name, lora);
+      const Fused fused = take_fused(prefix, what, experts, settings.rank, in, out, file, left);
       for (std::int64_t e = 0; e < experts; ++e) {
-        const std::size_t index = first + static_cast<std::size_t>(3 * e) + linear;
-        LoraPlace place = make_place(architecture, layer, shape.linears[index], lora);
-        LoraWeights weights = one_expert(fused, e, experts, place, row);
-        placed[{layer, index}] = {std::move(place), std::move(weights)};
+        for (std::size_t part = 0; part < count; ++part) {
+          const std::size_t index = first + static_cast<std::size_t>(3 * e) + linear + part;
+          LoraPlace place =
+              make_place(architecture, layer, shape.linears[index], settings, lora.use_rslora);
+          LoraWeights weights =
+              one_expert(fused, e, experts, place, static_cast<std::int64_t>(part) * place.out);
+          placed[{layer, index}] = {std::move(place), settings, std::move(weights)};
+        }
       }
     };
-    if (wanted.contains("gate_up_proj")) {
-      const Fused fused = take_fused(prefix, "gate_up_proj", experts, lora.rank,
-                                     architecture.hidden, 2 * inner, file, left);
-      split(fused, 0, 0);
-      split(fused, 1, inner);
-    }
-    if (wanted.contains("down_proj")) {
-      split(take_fused(prefix, "down_proj", experts, lora.rank, inner, architecture.hidden, file,
-                       left),
-            2, 0);
-    }
+    take("gate_up_proj", architecture.hidden, 2 * inner, 0, 2);
+    take("down_proj", inner, architecture.hidden, 2, 1);
   }
-  if (!any) {
-    fail(Fault::input, "{}: target_parameters, but a {} has no experts", origin,
-         architecture.model_type);
+  return any;
+}
+
+void describe_split_experts(const Architecture& architecture, LoraSpec lora,
+                            const PlacedWeights& placed, Json& config) {
+  std::vector<LoraPlace> places;
+  std::vector<LoraSettings> settings;
+  std::vector<PatternGoal> goals;
+  const LoraSettings usual{lora.rank, lora.alpha};
+  // Patterns that were meant for fused names would fit the new ones wrongly: all are written anew.
+  lora.rank_pattern.clear();
+  lora.alpha_pattern.clear();
+  for (const auto& [at, item] : placed) {
+    places.push_back(item.place);
+    settings.push_back(item.settings);
+    const std::string& linear = item.place.linear;
+    const std::string last = linear.substr(linear.rfind('.') + 1);
+    const bool expert = linear.find(".experts.") != std::string::npos;
+    goals.push_back({module_name(architecture, item.place.layer, linear), last,
+                     expert ? fmt::format("layers\\.{}\\..*\\.{}", item.place.layer, last)
+                            : fmt::format("layers.{}.{}", item.place.layer, linear),
+                     item.settings, usual});
   }
+  settle_patterns(goals, lora);
+  lora.dropout = 0;  // PEFT's wrapper of a parameter has none
+  config["lora_dropout"] = 0.0;
+  set_targets(architecture, lora, places, settings, config);
 }
 
 }  // namespace poros

@@ -9,11 +9,15 @@
 #include "model/adapter_tensors.hpp"
 #include "model/convert.hpp"
 #include "model/lora_match.hpp"
+#include "model/name_pattern.hpp"
 #include "model/safetensors.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
 namespace {
+
+// Each key is tried on each linear: bounds on the time that a hostile file costs.
+constexpr std::size_t kMaxPatternKeys = 20000, kMaxExpressions = 64;
 
 /// True for what PEFT writes where a feature is off: absent, null, false, empty.
 bool is_off(const Json& config, const char* key) {
@@ -49,7 +53,14 @@ std::map<std::string, T> pattern(const Json& config, const char* key, const std:
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return values;
   if (!found->is_object()) fail(Fault::input, "{}: {} is no object", origin, key);
+  if (found->size() > kMaxPatternKeys) {
+    fail(Fault::input, "{}: {} has over {} keys", origin, key, kMaxPatternKeys);
+  }
+  std::size_t expressions = 0;
   for (const auto& [name, value] : found->items()) {
+    if (!is_plain_key(name) && ++expressions > kMaxExpressions) {
+      fail(Fault::input, "{}: {} has over {} regular expressions", origin, key, kMaxExpressions);
+    }
     values[name] = json_get<T>(*found, name.c_str(), origin + ": " + key);
   }
   return values;
@@ -123,6 +134,8 @@ Adapter read_adapter(const fs::path& folder, const Architecture& architecture) {
   AdapterTensors left;
   for (const auto& [name, tensor] : file.tensors()) left[name] = &tensor;
   PlacedWeights placed;
+  const std::vector<std::string> parameters =
+      target_parameters(adapter.config, origin, architecture);
   for (std::int64_t layer = 0; layer < architecture.layer_count(); ++layer) {
     const auto& linears = architecture.layers[static_cast<std::size_t>(layer)].linears;
     for (std::size_t i = 0; i < linears.size(); ++i) {
@@ -134,20 +147,27 @@ Adapter read_adapter(const fs::path& folder, const Architecture& architecture) {
       if (a == left.end() || b == left.end()) {
         fail(Fault::input, "{}: {} has only one of lora_A and lora_B", weights_path.string(), name);
       }
-      const LoraPlace place = make_place(architecture, layer, linears[i], lora);
+      // PEFT looks a parameter up by its own name.
+      std::string module = module_name(architecture, layer, linears[i].name);
+      if (is_target(parameters, module + ".weight")) module += ".weight";
+      const LoraSettings settings = lora_settings(module, lora);
+      const LoraPlace place =
+          make_place(architecture, layer, linears[i], settings, lora.use_rslora);
       placed[{layer, i}] = {place,
+                            settings,
                             {read_matrix(file, *a->second, place.rank, place.in),
                              read_matrix(file, *b->second, place.out, place.rank)}};
       left.erase(a);
       left.erase(b);
     }
   }
-  if (!is_off(adapter.config, "target_parameters")) {
-    read_fused_experts(adapter.config, origin, architecture, lora, file, left, placed);
+  if (read_fused_experts(adapter.config, origin, parameters, architecture, lora, file, left,
+                         placed)) {
+    describe_split_experts(architecture, lora, placed, adapter.config);
   }
   for (auto& [at, item] : placed) {
-    adapter.places.push_back(std::move(item.first));
-    adapter.weights.push_back(std::move(item.second));
+    adapter.places.push_back(std::move(item.place));
+    adapter.weights.push_back(std::move(item.weights));
   }
   if (!left.empty()) refuse_left_over(left.begin()->first, architecture, weights_path.string());
   if (adapter.places.empty()) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // list, verify and prune.
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/error.hpp"
@@ -73,6 +76,27 @@ CacheEntryInfo describe(const fs::path& folder) {
   return entry;
 }
 
+constexpr const char* kAbandoned = "left over from a build that was stopped";
+constexpr double kQuiet_s = 600;
+
+bool is_abandoned(const fs::path& folder) {
+  const fs::path file = folder / "base.bin";
+  std::error_code error;
+  const bool has_file = fs::exists(file, error);
+  if (age_s(has_file ? file : folder) < kQuiet_s) return false;
+  if (!has_file) return true;
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  // Where there are no locks the time alone counts.
+  return !fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+void remove_entry(CacheEntryInfo entry, std::vector<CacheEntryInfo>& removed) {
+  std::error_code error;
+  fs::remove_all(entry.folder, error);
+  if (error) fail(Fault::io, "{}: {}", entry.folder.string(), error.message());
+  removed.push_back(std::move(entry));
+}
+
 }  // namespace
 
 std::vector<CacheEntryInfo> list_cache(const fs::path& cache_folder) {
@@ -112,24 +136,30 @@ std::string verify_cache_entry(const fs::path& entry, int threads) {
   }
 }
 
+std::vector<CacheEntryInfo> unfinished_builds(const fs::path& cache_folder) {
+  std::vector<CacheEntryInfo> found;
+  for (const fs::path& folder : folders(cache_folder, true)) {
+    CacheEntryInfo entry = describe(folder);
+    entry.fault = is_abandoned(folder) ? kAbandoned : "being built";
+    found.push_back(std::move(entry));
+  }
+  return found;
+}
+
+std::vector<CacheEntryInfo> remove_abandoned_builds(const fs::path& cache_folder) {
+  std::vector<CacheEntryInfo> removed;
+  for (CacheEntryInfo& entry : unfinished_builds(cache_folder)) {
+    if (entry.fault == kAbandoned) remove_entry(std::move(entry), removed);
+  }
+  return removed;
+}
+
 std::vector<CacheEntryInfo> prune_cache(const fs::path& cache_folder, double unused_days) {
   constexpr double kDay = 86400;
-  std::vector<CacheEntryInfo> removed;
-  const auto remove = [&](CacheEntryInfo entry) {
-    std::error_code error;
-    fs::remove_all(entry.folder, error);
-    if (error) fail(Fault::io, "{}: {}", entry.folder.string(), error.message());
-    removed.push_back(std::move(entry));
-  };
+  std::vector<CacheEntryInfo> removed = remove_abandoned_builds(cache_folder);
   for (CacheEntryInfo& entry : list_cache(cache_folder)) {
     const bool unused = unused_days >= 0 && age_s(entry.folder / "index.json") > unused_days * kDay;
-    if (!entry.fault.empty() || unused) remove(std::move(entry));
-  }
-  for (const fs::path& folder : folders(cache_folder, true)) {
-    if (age_s(folder) < kDay) continue;  // somebody may be at it
-    CacheEntryInfo entry = describe(folder);
-    entry.fault = "left over from a build that was stopped";
-    remove(std::move(entry));
+    if (!entry.fault.empty() || unused) remove_entry(std::move(entry), removed);
   }
   return removed;
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ class PartWriter {
       : path_(std::move(path)),
         fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
     if (!fd_) fail_errno(Fault::io, path_.string() + ": create");
+    // Tells prune that somebody is at it, until this process ends in whatever way.
+    (void)::flock(fd_.get(), LOCK_EX | LOCK_NB);
   }
 
   void begin() {
@@ -123,6 +126,10 @@ fs::path build_cache_entry(const BaseSource& source, const fs::path& cache_folde
   std::error_code error;
   fs::create_directories(cache_folder, error);
   if (error) fail(Fault::io, "{}: {}", cache_folder.string(), error.message());
+  try {
+    (void)remove_abandoned_builds(cache_folder);  // of a large model each is tens of gigabytes
+  } catch (const Error&) {                        // another user's: no reason not to build
+  }
   const std::string key = cache_key(source.identity(), source.precision().name);
   const fs::path entry = cache_folder / cache_entry_name(source.architecture().model_type,
                                                          source.precision().name, key);

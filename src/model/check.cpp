@@ -57,6 +57,7 @@ std::string thousands(std::int64_t value) {
 
 std::string bytes_text(std::uint64_t bytes) {
   const auto value = static_cast<double>(bytes);
+  if (value < 1e7) return fmt::format("{:.3f} MB ({:.3f} MiB)", value / 1e6, value / 1048576.0);
   return fmt::format("{:.3f} GB ({:.3f} GiB)", value / 1e9, value / 1073741824.0);
 }
 
@@ -130,8 +131,11 @@ CheckReport check_model(const std::string& model, const std::string& revision,
   report.kv_heads = first.attention.kv_heads;
   report.head_dim = first.attention.head_dim;
   report.tied_embeddings = architecture.tied_embeddings;
+  report.max_positions = architecture.max_positions;
   std::int64_t idle = 0;
   for (const LayerShape& layer : architecture.layers) {
+    report.window = std::max(report.window, layer.attention.window);
+    report.window_layers += layer.attention.window > 0 ? 1 : 0;
     report.experts = std::max(report.experts, layer.mlp.experts);
     report.experts_per_token = std::max(report.experts_per_token, layer.mlp.experts_per_token);
     idle += idle_parameters(layer);
@@ -146,8 +150,14 @@ CheckReport check_model(const std::string& model, const std::string& revision,
     report.bytes_nf4 += part.bytes_nf4;
   }
   report.active_parameters = report.parameters - idle;
+  report.lora_rank = lora.rank;
   for (const LoraPlace& place : lora_places(architecture, lora)) {
     report.lora_parameters += place.rank * (place.in + place.out);
+    const std::string name = place.linear.substr(place.linear.rfind('.') + 1);
+    if (std::find(report.lora_targets.begin(), report.lora_targets.end(), name) ==
+        report.lora_targets.end()) {
+      report.lora_targets.push_back(name);
+    }
   }
   return report;
 }
@@ -176,6 +186,11 @@ Json to_json(const CheckReport& r) {
                {"active_parameters", r.active_parameters},
                {"linear_parameters", r.linear_parameters},
                {"lora_parameters", r.lora_parameters},
+               {"lora_rank", r.lora_rank},
+               {"lora_targets", r.lora_targets},
+               {"max_positions", r.max_positions},
+               {"sliding_window", r.window},
+               {"sliding_window_layers", r.window_layers},
                {"bytes_16bit", r.bytes_16bit},
                {"bytes_nf4", r.bytes_nf4},
                {"parts", std::move(parts)}});
@@ -191,6 +206,12 @@ std::string to_text(const CheckReport& r) {
       "shape         {} layers, hidden {}, {} heads ({} key-value) of {}, vocabulary {}{}\n",
       r.layers, r.hidden, r.heads, r.kv_heads, r.head_dim, r.vocab,
       r.tied_embeddings ? ", tied embeddings" : "");
+  text += fmt::format("positions     {}", r.max_positions);
+  if (r.window_layers > 0) {
+    text +=
+        fmt::format("; {} of {} layers see a window of {}", r.window_layers, r.layers, r.window);
+  }
+  text += "\n";
   if (r.experts > 0) {
     text += fmt::format("experts       {}, {} a token\n", r.experts, r.experts_per_token);
   }
@@ -198,7 +219,10 @@ std::string to_text(const CheckReport& r) {
   if (r.active_parameters != r.parameters) {
     text += fmt::format(" ({} used by a token)", thousands(r.active_parameters));
   }
-  text += fmt::format("\nLoRA          {} parameters\n\n", thousands(r.lora_parameters));
+  text += fmt::format(
+      "\nLoRA          {} parameters ({:.2f} %): rank {} on {}\n\n", thousands(r.lora_parameters),
+      100.0 * static_cast<double>(r.lora_parameters) / static_cast<double>(r.parameters),
+      r.lora_rank, fmt::join(r.lora_targets, ", "));
   text += fmt::format("{:<10} {:>20} {:>28} {:>28}\n", "part", "parameters", "16 bit", "NF4");
   const auto row = [&](const std::string& name, std::int64_t parameters, std::uint64_t wide,
                        std::uint64_t narrow) {

@@ -34,7 +34,9 @@ struct CheckReport {
   std::int64_t parameters = 0;         // of the checkpoint: a tied head counts once
   std::int64_t active_parameters = 0;  // that one token uses (experts: the top k alone)
   std::int64_t linear_parameters = 0;  // that are quantised
-  std::int64_t lora_parameters = 0;
+  std::int64_t lora_parameters = 0, lora_rank = 0;
+  std::vector<std::string> lora_targets;  // last parts of the adapted linears' names
+  std::int64_t max_positions = 0, window = 0, window_layers = 0;
   std::uint64_t bytes_16bit = 0, bytes_nf4 = 0;
 
   /// 0: can be trained; 1: read, but can't (architecture or checkpoint); nothing found is an Error.
@@ -51,7 +53,7 @@ struct CheckReport {
 [[nodiscard]] std::vector<ModelPart> model_parts(const Architecture& architecture);
 
 [[nodiscard]] Json to_json(const CheckReport& report);
-/// The same as a table for people; bytes in GB (10^9) and GiB.
+/// The same as a table for people; bytes in GB (10^9) and GiB, small ones in MB and MiB.
 [[nodiscard]] std::string to_text(const CheckReport& report);
 
 }  // namespace poros

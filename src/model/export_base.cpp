@@ -53,7 +53,7 @@ class Exporter {
     const Architecture& a = base_.architecture();
     for (std::int64_t layer = 0; layer < a.layer_count(); ++layer) {
       for (const TensorPlace& place : base_.layout(layer).tensors) {
-        const std::string name = fmt::format("{}{}.{}", a.layer_prefix, layer, place.name);
+        const std::string name = fmt::format("model.layers.{}.{}", layer, place.name);
         if (place.storage != Storage::nf4) {
           add_slice(layer, name, type_of(place.storage), shape_of(place), place.offset,
                     value_bytes(place));
@@ -64,9 +64,9 @@ class Exporter {
         }
       }
     }
-    add_end(a.embed_name, base_.embedding(), false);
-    add_end(a.final_norm_name, base_.final_norm(), true);
-    if (!a.tied_embeddings) add_end(a.head_name, base_.head(), false);
+    add_end("model.embed_tokens.weight", base_.embedding(), false);
+    add_end("model.norm.weight", base_.final_norm(), true);
+    if (!a.tied_embeddings) add_end("lm_head.weight", base_.head(), false);
     return std::move(tensors_);
   }
 
@@ -184,17 +184,31 @@ Json quantization_config(const Exporter& exporter) {
           {"llm_int8_has_fp16_weight", false}};
 }
 
+/// config.json of what is written: that of the text part where the given one is multimodal.
+Json written_config(const ModelConfig& config, const Architecture& architecture) {
+  Json json = config.json();
+  if (const auto text = config.nested("text_config")) {
+    json = text->json();
+    json["model_type"] = "gemma3_text";
+    json["architectures"] = {"Gemma3ForCausalLM"};
+    json["tie_word_embeddings"] = architecture.tied_embeddings;
+    // Older files leave out what then was the default.
+    for (const auto& [key, value] :
+         {std::pair{"vocab_size", architecture.vocab},
+          std::pair{"max_position_embeddings", architecture.max_positions}}) {
+      if (!json.contains(key)) json[key] = value;
+    }
+  }
+  json.erase("quantization_config");
+  return json;
+}
+
 }  // namespace
 
 std::string export_base(const BaseStore& base, const ModelConfig& config, const fs::path& folder) {
-  if (base.architecture().layer_prefix != "model.layers.") {
-    fail(Fault::input, "{}: the text part of a multimodal checkpoint can't be exported alone",
-         config.origin());
-  }
   Exporter exporter(base);
   std::vector<TensorToWrite> tensors = exporter.tensors();
-  Json json = config.json();
-  json.erase("quantization_config");
+  Json json = written_config(config, base.architecture());
   const Storage ends = base.embedding().storage;
   const bool newer = json.contains("dtype");
   json[newer ? "dtype" : "torch_dtype"] = ends == Storage::fp32 ? "float32" : exporter.dtype();

@@ -14,9 +14,10 @@ namespace poros {
 /// given one, with a quantization_config where anything is NF4). For a base quantised from the same
 /// 16-bit checkpoint on a CPU, model.safetensors equals bitsandbytes' own file byte for byte.
 /// Experts are written dequantised to bf16, under the names of single experts: transformers fuses
-/// them into parameters that bitsandbytes doesn't quantise.
+/// them into parameters that bitsandbytes doesn't quantise. Of a multimodal checkpoint the text
+/// part is written alone, as the gemma3_text model that it is.
 /// @returns the sha256 of model.safetensors
-/// @throws Error(Fault::input) for the text part of a multimodal checkpoint, Error(Fault::io)
+/// @throws Error(Fault::io)
 std::string export_base(const BaseStore& base, const ModelConfig& config,
                         const std::filesystem::path& folder);
 

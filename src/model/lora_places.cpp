@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "model/adapter.hpp"
 #include "model/lora_match.hpp"
+#include "model/name_pattern.hpp"
 
 namespace poros {
 
@@ -25,15 +26,7 @@ std::optional<T> pattern_value(const std::map<std::string, T>& patterns, const s
                                const char* what) {
   std::optional<T> value;
   for (const auto& [key, candidate] : patterns) {
-    const bool plain = std::all_of(key.begin(), key.end(), [](unsigned char c) {
-      return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '^';
-    });
-    if (!plain) {
-      fail(Fault::input, "{}: key \"{}\" is a regular expression; only module names are supported",
-           what, key);
-    }
-    const bool anchored = key.starts_with('^');
-    if (anchored ? name != key.substr(1) : !is_name_suffix(name, key)) continue;
+    if (!pattern_fits(key, name, what)) continue;
     if (value && *value != candidate) {
       fail(Fault::input, "{}: several keys fit {} with different values", what, name);
     }
@@ -53,23 +46,42 @@ bool is_adapted_by_default(const LayerShape& layer, const LinearShape& linear) {
   return !has_experts(layer) || linear.name.starts_with("self_attn.");
 }
 
+LoraSettings lora_settings(const std::string& module, const LoraSpec& lora) {
+  LoraSettings settings;
+  settings.rank = pattern_value(lora.rank_pattern, module, "rank_pattern").value_or(lora.rank);
+  settings.alpha = pattern_value(lora.alpha_pattern, module, "alpha_pattern").value_or(lora.alpha);
+  if (settings.rank < 1 || settings.rank > 65536) {
+    fail(Fault::input, "{}: LoRA rank {} is out of range", module, settings.rank);
+  }
+  return settings;
+}
+
+double lora_scale(const LoraSettings& settings, bool use_rslora) {
+  const auto rank = static_cast<double>(settings.rank);
+  return settings.alpha / (use_rslora ? std::sqrt(rank) : rank);
+}
+
+std::string module_name(const Architecture& architecture, std::int64_t layer,
+                        const std::string& name) {
+  // PEFT's names begin with "base_model.model.".
+  return fmt::format("{}{}.{}",
+                     architecture.peft_prefix.substr(std::string("base_model.model.").size()),
+                     layer, name);
+}
+
 LoraPlace make_place(const Architecture& architecture, std::int64_t layer,
-                     const LinearShape& linear, const LoraSpec& lora) {
+                     const LinearShape& linear, const LoraSettings& settings, bool use_rslora) {
   LoraPlace place;
   place.layer = layer;
   place.linear = linear.name;
   place.peft_name = fmt::format("{}{}.{}", architecture.peft_prefix, layer, linear.name);
   place.in = linear.in;
   place.out = linear.out;
-  const std::string module = place.peft_name.substr(std::string("base_model.model.").size());
-  place.rank = pattern_value(lora.rank_pattern, module, "rank_pattern").value_or(lora.rank);
-  const double alpha =
-      pattern_value(lora.alpha_pattern, module, "alpha_pattern").value_or(lora.alpha);
-  if (place.rank < 1 || place.rank > 65536) {
-    fail(Fault::input, "{}: LoRA rank {} is out of range", module, place.rank);
+  place.rank = settings.rank;
+  place.scale = static_cast<float>(lora_scale(settings, use_rslora));
+  if (!std::isfinite(place.scale)) {
+    fail(Fault::input, "{}: LoRA alpha {} is out of range", place.peft_name, settings.alpha);
   }
-  const auto rank = static_cast<double>(place.rank);
-  place.scale = static_cast<float>(alpha / (lora.use_rslora ? std::sqrt(rank) : rank));
   return place;
 }
 
@@ -81,18 +93,23 @@ std::vector<LoraPlace> lora_places(const Architecture& architecture, const LoraS
   for (std::int64_t layer = 0; layer < architecture.layer_count(); ++layer) {
     const LayerShape& shape = architecture.layers[static_cast<std::size_t>(layer)];
     for (const LinearShape& linear : shape.linears) {
-      const std::string module =
+      // The checkpoint's name, and transformers', which differs in nested checkpoints.
+      const std::string stored =
           fmt::format("{}{}.{}", architecture.layer_prefix, layer, linear.name);
+      const std::string module = module_name(architecture, layer, linear.name);
       bool wanted = all && is_adapted_by_default(shape, linear);
       for (std::size_t t = 0; !all && t < used.size(); ++t) {
-        if (!is_name_suffix(module, lora.target_modules[t])) continue;
+        const std::string& target = lora.target_modules[t];
+        if (!is_name_suffix(module, target) && !is_name_suffix(stored, target)) continue;
         if (!linear.quantised) {
           fail(Fault::input, "target_modules: \"{}\" is the router, which is not adapted",
                lora.target_modules[t]);
         }
         wanted = used[t] = true;
       }
-      if (wanted) places.push_back(make_place(architecture, layer, linear, lora));
+      if (!wanted) continue;
+      const LoraSettings settings = lora_settings(module, lora);
+      places.push_back(make_place(architecture, layer, linear, settings, lora.use_rslora));
     }
   }
   for (std::size_t t = 0; !all && t < used.size(); ++t) {

@@ -78,8 +78,15 @@ struct CacheEntryInfo {
 [[nodiscard]] std::vector<CacheEntryInfo> list_cache(const std::filesystem::path& cache_folder);
 /// Reads every byte of an entry against its checksums: "" or what is wrong.
 [[nodiscard]] std::string verify_cache_entry(const std::filesystem::path& entry, int threads = 0);
-/// Removes damaged entries, left-over temporary folders older than a day and entries not used for
-/// `unused_days` (nothing when negative). @returns what was removed
+/// Folders of builds that have not ended: of live builders and of killed ones. `fault` says which.
+[[nodiscard]] std::vector<CacheEntryInfo> unfinished_builds(
+    const std::filesystem::path& cache_folder);
+/// Removes what killed builders left: no process holds its file and nothing was written to it for
+/// ten minutes (a lock alone tells nothing of other hosts on some network file systems). Every
+/// build begins with it. @returns what was removed
+std::vector<CacheEntryInfo> remove_abandoned_builds(const std::filesystem::path& cache_folder);
+/// Removes damaged entries, abandoned builds and entries not used for `unused_days` (nothing when
+/// negative). @returns what was removed
 [[nodiscard]] std::vector<CacheEntryInfo> prune_cache(const std::filesystem::path& cache_folder,
                                                       double unused_days);
 [[nodiscard]] Json to_json(const CacheEntryInfo& entry);

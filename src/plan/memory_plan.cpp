@@ -34,11 +34,14 @@ void plan_blocks(MemoryPlan& memory, const BaseStore& base) {
   }
 }
 
-void plan_adapters(MemoryPlan& memory, const std::vector<LoraSiteGroup>& groups,
-                   const std::vector<LoraPlace>& places) {
+void plan_adapters(MemoryPlan& memory, std::int64_t layers,
+                   const std::vector<LoraSiteGroup>& groups, const std::vector<LoraPlace>& places) {
   memory.adapters.resize(places.size());
+  memory.layer_adapters.resize(static_cast<std::size_t>(layers));
   std::int64_t offset = 0;
   for (const LoraSiteGroup& group : groups) {
+    AdapterRange& range = memory.layer_adapters[static_cast<std::size_t>(group.layer)];
+    if (range.end == 0) range.begin = offset;
     for (const std::int64_t index : group.places) {
       const LoraPlace& place = places[static_cast<std::size_t>(index)];
       AdapterSlice& slice = memory.adapters[static_cast<std::size_t>(index)];
@@ -53,6 +56,7 @@ void plan_adapters(MemoryPlan& memory, const std::vector<LoraSiteGroup>& groups,
       memory.adapters[static_cast<std::size_t>(index)].b_offset = offset;
       offset = round_up(offset + place.rank * place.out, kFlatAlignment);
     }
+    range.end = offset;
   }
   memory.flat_elements = offset;
 }
@@ -73,29 +77,42 @@ void add_ends(std::vector<StepBuffer>& buffers, const BaseStore& base, const Num
                      MemoryPlace::device});
 }
 
-/// Lays device buffers into the arena: those of the layers and of the head over the same memory.
-void place_buffers(MemoryPlan& memory, const std::vector<StepBuffer>& buffers) {
-  std::uint64_t common = 0;
-  const auto place = [&](const StepBuffer& buffer, std::uint64_t& end) {
-    memory.buffers.push_back({buffer.name, buffer.place, buffer.bytes, end});
-    end += round_up<std::uint64_t>(buffer.bytes, 256);
+/// Lays device buffers into the arena: those of the layers and of the head over the same memory,
+/// and on the CPU behind the layers' what comes and goes within a layer.
+void place_buffers(MemoryPlan& memory, const std::vector<StepBuffer>& buffers, bool cuda) {
+  const auto place = [&](BufferPhase phase, std::uint64_t begin) {
+    std::uint64_t end = begin;
+    for (const StepBuffer& buffer : buffers) {
+      if (buffer.place != MemoryPlace::device || buffer.phase != phase) continue;
+      const bool borrowed = phase == BufferPhase::mlp || phase == BufferPhase::attention_gradient ||
+                            phase == BufferPhase::logits;
+      memory.buffers.push_back({buffer.name, buffer.place, buffer.bytes, end, borrowed});
+      end += round_up<std::uint64_t>(buffer.bytes, 256);
+    }
+    return end;
   };
   memory.pinned_bytes = memory.host_bytes = 0;
   for (const StepBuffer& buffer : buffers) {
-    if (buffer.place != MemoryPlace::device) {
-      memory.buffers.push_back({buffer.name, buffer.place, buffer.bytes, 0});
-      (buffer.place == MemoryPlace::host ? memory.host_bytes : memory.pinned_bytes) += buffer.bytes;
-    } else if (buffer.phase == BufferPhase::always) {
-      place(buffer, common);
-    }
+    if (buffer.place == MemoryPlace::device) continue;
+    memory.buffers.push_back({buffer.name, buffer.place, buffer.bytes, 0});
+    (buffer.place == MemoryPlace::host ? memory.host_bytes : memory.pinned_bytes) += buffer.bytes;
   }
-  std::uint64_t layer = common, head = common;
-  for (const StepBuffer& buffer : buffers) {
-    if (buffer.place != MemoryPlace::device) continue;
-    if (buffer.phase == BufferPhase::layer) place(buffer, layer);
-    if (buffer.phase == BufferPhase::head) place(buffer, head);
-  }
-  memory.arena_bytes = std::max(layer, head);
+  const std::uint64_t common = place(BufferPhase::always, 0);
+  const std::uint64_t layer = place(BufferPhase::layer, common);
+  const std::uint64_t head = place(BufferPhase::head, common);
+  memory.borrowed_bytes[0] = place(BufferPhase::mlp, 0);
+  memory.borrowed_bytes[1] = place(BufferPhase::attention_gradient, 0);
+  memory.borrowed_bytes[2] = place(BufferPhase::logits, 0);
+  memory.borrowed_offset = std::max(layer, head);
+  const std::uint64_t* borrowed = memory.borrowed_bytes;
+  memory.arena_bytes =
+      memory.borrowed_offset + (cuda ? 0 : std::max({borrowed[0], borrowed[1], borrowed[2]}));
+}
+
+/// What is taken from LibTorch's allocator while a layer runs, at most.
+std::uint64_t beside_arena(const MemoryPlan& memory, const FlashTemporaries& flash) {
+  return std::max(
+      {memory.borrowed_bytes[0], memory.borrowed_bytes[1] + flash.backward, flash.forward});
 }
 
 /// Which blocks stay in the arena: spread evenly, so that the copies of the others find compute to
@@ -115,8 +132,8 @@ std::uint64_t resident_bytes(const MemoryPlan& memory) {
 }
 
 /// Completes the plan for a number of resident blocks.
-void lay_out(MemoryPlan& memory, std::vector<StepBuffer> buffers, std::int64_t resident,
-             bool cuda) {
+void lay_out(MemoryPlan& memory, std::vector<StepBuffer> buffers, std::int64_t resident, bool cuda,
+             const FlashTemporaries& flash) {
   using enum MemoryPlace;
   const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
   choose_resident(memory, resident);
@@ -132,7 +149,8 @@ void lay_out(MemoryPlan& memory, std::vector<StepBuffer> buffers, std::int64_t r
       {"base.host", BufferPhase::always, waiting, cuda ? pinned_host : host}};
   std::erase_if(base, [](const StepBuffer& buffer) { return buffer.bytes == 0; });
   buffers.insert(buffers.begin(), base.begin(), base.end());
-  place_buffers(memory, buffers);
+  place_buffers(memory, buffers, cuda);
+  memory.framework_bytes = cuda ? beside_arena(memory, flash) : 0;
 }
 
 }  // namespace
@@ -197,7 +215,7 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
   MemoryPlan memory;
   memory.settings = settings;
   plan_blocks(memory, base);
-  plan_adapters(memory, groups, places);
+  plan_adapters(memory, architecture.layer_count(), groups, places);
 
   std::vector<StepBuffer> buffers =
       step_buffers(architecture, plan, groups, settings.inputs_on_device);
@@ -207,7 +225,13 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
     if (flat > 0) buffers.push_back({name, BufferPhase::always, 4 * flat, MemoryPlace::device});
   }
   if (flat > 0 && plan.compute == ComputeType::bf16) {
-    buffers.push_back({"adapter.compute", BufferPhase::always, 2 * flat, MemoryPlace::device});
+    // One layer's at a time.
+    std::int64_t most = 0;
+    for (const AdapterRange& range : memory.layer_adapters) {
+      most = std::max(most, range.end - range.begin);
+    }
+    buffers.push_back({"adapter.compute", BufferPhase::layer, 2 * static_cast<std::uint64_t>(most),
+                       MemoryPlace::device});
     buffers.push_back({"adapter.turned", BufferPhase::always,
                        3 * sizeof(std::int64_t) * places.size(), MemoryPlace::device});
   }
@@ -215,25 +239,25 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
   const auto blocks = static_cast<std::int64_t>(memory.blocks.size());
   const bool cuda = plan.device.cuda;
   if (cuda) add_ends(buffers, base, plan);
-  memory.framework_bytes = flash_temporaries(architecture, plan);
+  const FlashTemporaries flash = flash_temporaries(architecture, plan);
   if (settings.kind != ResidencyKind::partial) {
-    lay_out(memory, buffers, settings.kind == ResidencyKind::resident ? blocks : 0, cuda);
+    lay_out(memory, buffers, settings.kind == ResidencyKind::resident ? blocks : 0, cuda, flash);
     return memory;
   }
   const std::uint64_t budget = static_cast<std::uint64_t>(settings.budget_mb) * kMiB;
-  lay_out(memory, buffers, 0, cuda);
-  if (memory.arena_bytes > budget) {
+  lay_out(memory, buffers, 0, cuda, flash);
+  if (memory.device_bytes() > budget) {
     fail(Fault::input,
          "poros.vram_budget_mb: {} is too little: with every block streamed a step takes {} MiB",
-         settings.budget_mb, (memory.arena_bytes + kMiB - 1) / kMiB);
+         settings.budget_mb, (memory.device_bytes() + kMiB - 1) / kMiB);
   }
   // More resident blocks can free slots, so sizes need not grow evenly: take the largest number
   // that fits.
   for (std::int64_t resident = blocks; resident > 0; --resident) {
-    lay_out(memory, buffers, resident, cuda);
-    if (memory.arena_bytes <= budget) return memory;
+    lay_out(memory, buffers, resident, cuda, flash);
+    if (memory.device_bytes() <= budget) return memory;
   }
-  lay_out(memory, buffers, 0, cuda);
+  lay_out(memory, buffers, 0, cuda, flash);
   return memory;
 }
 

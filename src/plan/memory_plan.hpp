@@ -28,7 +28,8 @@ struct PlannedBuffer {
   std::string name;
   MemoryPlace place = MemoryPlace::device;
   std::uint64_t bytes = 0;
-  std::uint64_t offset = 0;  // in the arena; device buffers only
+  std::uint64_t offset = 0;  // in the arena, or in what is borrowed; device buffers only
+  bool borrowed = false;     // there for a part of each layer only (MemoryPlan::borrowed_bytes)
 };
 
 /// How an arm keeps its base; decides no bit of the result.
@@ -54,6 +55,11 @@ struct BlockPlan {
   bool resident = false;
 };
 
+/// A layer's adapters in the flat parameter buffers [elements].
+struct AdapterRange {
+  std::int64_t begin = 0, end = 0;
+};
+
 /// One adapted linear in the flat parameter buffers (master, gradient, moments).
 struct AdapterSlice {
   std::int64_t place = 0;     // index into Adapter::places
@@ -67,13 +73,21 @@ struct MemoryPlan {
   std::uint64_t slot_bytes = 0;
   std::int64_t slots = 0;              // 0 when all blocks are resident
   std::vector<AdapterSlice> adapters;  // one a place, in the order of Adapter::places
-  std::int64_t parameters = 0;         // trainable, without padding
-  std::int64_t flat_elements = 0;      // of each flat buffer, padding included (zeros)
+  std::vector<AdapterRange> layer_adapters;
+  std::int64_t parameters = 0;     // trainable, without padding
+  std::int64_t flat_elements = 0;  // of each flat buffer, padding included (zeros)
   std::vector<PlannedBuffer> buffers;
-  std::uint64_t arena_bytes = 0;      // device memory, all of it one allocation
-  std::uint64_t framework_bytes = 0;  // device memory that LibTorch's attention takes beside it
+  std::uint64_t arena_bytes = 0;  // device memory, all of it one allocation
+  /// Device memory that comes and goes beside the arena: what the MLP works on, or in its place the
+  /// gradients inside attention and the temporaries of LibTorch's attention, whichever is more. On
+  /// the CPU it lies in the arena and this is 0.
+  std::uint64_t framework_bytes = 0;
+  std::uint64_t borrowed_bytes[3] = {0, 0, 0};  // for MLP, attention's backward, logits
+  std::uint64_t borrowed_offset = 0;            // CPU: where in the arena they lie
   std::uint64_t pinned_bytes = 0;
   std::uint64_t host_bytes = 0;  // pageable
+
+  [[nodiscard]] std::uint64_t device_bytes() const { return arena_bytes + framework_bytes; }
 
   /// @throws Error(Fault::run) when the plan has no such buffer.
   [[nodiscard]] const PlannedBuffer& find(const std::string& name) const;

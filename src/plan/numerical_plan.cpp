@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/sha256.hpp"
+#include "kernels/cross_entropy.hpp"
 
 namespace poros {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::int64_t kCpuQueryBlock = 128;
 constexpr std::int64_t kCpuLogits = std::int64_t{1} << 22;
 constexpr std::int64_t kCudaLogits = std::int64_t{1} << 24;
 constexpr std::int64_t kLeastChunk = 512, kMostChunk = 8192;
+static_assert(kCudaLogits / kDefaultSweepRows == kCrossEntropyInPlace);
 constexpr std::int64_t kCudaGemmWorkspace = std::int64_t{32}
                                             << 20;  // what NVIDIA advises from
                                                     // Hopper on; more gains nothing
@@ -132,8 +134,9 @@ NumericalPlan make_numerical_plan(const Architecture& architecture, const Traini
   plan_sweeps(plan, poros);
 
   const std::int64_t logits = device.cuda ? kCudaLogits : kCpuLogits;
+  const std::int64_t most = device.cuda ? kCrossEntropyInPlace : kMostChunk;
   const std::int64_t chunk =
-      std::clamp(logits / plan.row_capacity() / 256 * 256, kLeastChunk, kMostChunk);
+      std::clamp(logits / plan.row_capacity() / 256 * 256, kLeastChunk, most);
   plan.vocabulary_chunk = std::min(chunk, round_up(architecture.vocab, 16));
   // A GPU's matrix unit sums up a whole sweep in one launch; on the CPU short sums are more exact.
   plan.gradient_group_rows = device.cuda ? plan.row_capacity() : kGradientGroupRows;

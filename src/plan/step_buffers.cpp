@@ -52,10 +52,10 @@ void add_attention(Collector& out, const NumericalPlan& plan, const LayerExtents
   const std::int64_t qkv = size.query + 2 * size.key;
   const bool rounds = plan.compute == ComputeType::bf16;
   out.add("layer.qkv", layer, rows * qkv, element);
-  out.add("layer.qkv_gradient", layer, rows * qkv, element);
+  out.add("layer.qkv_gradient", attention_gradient, rows * qkv, element);
   out.add("layer.attention", layer, rows * (size.query + padding_of(ranks, Site::attention_out)),
           element);
-  out.add("layer.attention_gradient", layer, rows * size.query, element);
+  out.add("layer.attention_gradient", attention_gradient, rows * size.query, element);
   if (size.qk_norm) {
     out.add("layer.qk_raw", layer, rows * (size.query + size.key), element);
     out.add("layer.q_rstd", layer, rows * size.heads, kF32);
@@ -80,9 +80,9 @@ void add_mlp(Collector& out, const Architecture& architecture, const NumericalPl
   const std::int64_t tokens = plan.row_capacity();
   const std::int64_t slots = tokens * size.experts_per_token;
   const std::int64_t rows = std::max(tokens, slots);
-  out.add("layer.gate_up", layer, rows * 2 * size.intermediate, element);
+  out.add("layer.gate_up", mlp, rows * 2 * size.intermediate, element);
   // Its gradient takes its place: dA is done when dX comes.
-  out.add("layer.activated", layer,
+  out.add("layer.activated", mlp,
           std::max(rows * size.intermediate,
                    tokens * (size.intermediate + padding_of(ranks, Site::mlp_down))),
           element);
@@ -119,8 +119,10 @@ void add_head(Collector& out, const Architecture& architecture, const NumericalP
   out.add("head.norm", head, rows * hidden, element);
   out.add("head.norm_rstd", head, rows, kF32);
   out.add("head.weight", head, plan.vocabulary_chunk * hidden, element);
-  out.add("head.logits", head, rows * plan.vocabulary_chunk, kF32);
-  out.add("head.exponentials", head, rounds ? rows * plan.vocabulary_chunk : 0, element);
+  out.add("head.logits", logits, rows * plan.vocabulary_chunk, kF32);
+  // A GPU rounds them in place.
+  out.add("head.exponentials", logits,
+          rounds && !plan.device.cuda ? rows * plan.vocabulary_chunk : 0, element);
   out.add("head.gradient_sum", head, rows * hidden, kF32);
   out.add("head.target_rows", head, rows * hidden, element);
   out.add("head.max", head, rows, kF32);
@@ -132,22 +134,36 @@ void add_head(Collector& out, const Architecture& architecture, const NumericalP
   out.add("head.final_norm", always, hidden, kF32);
 }
 
+/// What the thin products of any dense site need [bytes].
+std::int64_t thin_workspace(const Architecture& architecture, const NumericalPlan& plan,
+                            const SiteRanks& ranks) {
+  std::int64_t most = 0;
+  for (const LayerShape& layer : architecture.layers) {
+    const std::vector<LinearRole> roles = linear_roles(layer);
+    for (std::size_t i = 0; i < roles.size(); ++i) {
+      if (roles[i].expert >= 0 || roles[i].router) continue;
+      const LinearShape& linear = layer.linears[i];
+      const std::int64_t rank = ranks.dense[static_cast<int>(roles[i].site)];
+      if (rank == 0 || rank > kLowRankMost) continue;
+      // The site's ranks are shared out among its linears: none has more columns than this one if
+      // it is the widest, and their tiles' ends are counted as well.
+      most =
+          std::max({most, low_rank_project_workspace(plan.row_capacity(), rank),
+                    low_rank_outer_workspace(plan.row_capacity(), linear.out + linear.in, rank)});
+    }
+  }
+  return most;
+}
+
 /// cublasLt's workspace. bf16 on the CPU: operands are converted to fp32 and the product is rounded
 /// once.
 void add_gemm_workspace(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
                         const LayerExtents& size, const SiteRanks& ranks) {
   if (plan.device.cuda) {
     // The thin products use it in their turn.
-    std::int64_t bytes = plan.gemm_workspace_bytes;
-    const std::int64_t rank = *std::max_element(std::begin(ranks.dense), std::end(ranks.dense));
-    if (rank > 0 && rank <= kLowRankMost) {
-      const std::int64_t rows = plan.row_capacity();
-      const std::int64_t widest = std::max(
-          {size.query + 2 * size.key, 2 * size.intermediate, size.linear_in, size.linear_out});
-      bytes = std::max({bytes, low_rank_project_workspace(rows, rank),
-                        low_rank_outer_workspace(rows, widest + size.linear_in, rank)});
-      out.add("lora.counters", BufferPhase::always, kLowRankCounters, kI32);
-    }
+    const std::int64_t thin = thin_workspace(architecture, plan, ranks);
+    const std::int64_t bytes = std::max(plan.gemm_workspace_bytes, thin);
+    if (thin > 0) out.add("lora.counters", BufferPhase::always, kLowRankCounters, kI32);
     out.add("gemm.workspace", BufferPhase::always, bytes, 1);
     return;
   }
@@ -188,8 +204,8 @@ std::int64_t rotary_table_rows(const NumericalPlan& plan, const RopeTable& table
   return table.original_length > 0 ? 2 * plan.seq_len : plan.seq_len;
 }
 
-std::uint64_t flash_temporaries(const Architecture& architecture, const NumericalPlan& plan) {
-  std::int64_t most = 0;
+FlashTemporaries flash_temporaries(const Architecture& architecture, const NumericalPlan& plan) {
+  FlashTemporaries most;
   const std::int64_t rows = plan.row_capacity();
   for (std::size_t index = 0; index < architecture.layers.size(); ++index) {
     if (plan.attention[index] != AttentionPath::flash) continue;
@@ -197,18 +213,24 @@ std::uint64_t flash_temporaries(const Architecture& architecture, const Numerica
     const std::int64_t granule = shape.head_dim <= 128 ? 32 : 64;
     const std::int64_t dim = (shape.head_dim + granule - 1) / granule * granule;
     const std::int64_t query = shape.heads * shape.head_dim, key = shape.kv_heads * shape.head_dim;
+    const std::int64_t logsumexp = 4 * shape.heads * rows;
+    // The output, before it is copied to where its LoRA columns are.
+    const std::int64_t forward = 2 * rows * query + logsumexp;
     // The backward: the deterministic fp32 sums of dQ come in as many copies as it takes to give
-    // each multiprocessor a share; with grouped heads dK and dV exist for each query head first.
+    // each multiprocessor a share; with grouped heads dK and dV exist for each query head first;
+    // the output is made contiguous.
     const std::int64_t padded = rows + 128 * plan.document_slots;
     const std::int64_t launched = std::max<std::int64_t>(1, plan.document_slots * shape.heads);
     const std::int64_t copies =
         std::max<std::int64_t>(1, (plan.device.multiprocessors + launched - 1) / launched);
     const std::int64_t grouped = shape.heads == shape.kv_heads ? 0 : 2 * query;
-    const std::int64_t bytes = 2 * rows * (query + 2 * key + grouped) + 4 * shape.heads * rows +
-                               4 * shape.heads * padded + 4 * copies * padded * shape.heads * dim;
-    most = std::max(most, bytes);
+    const std::int64_t backward = 2 * rows * (query + 2 * key + grouped + query) + logsumexp +
+                                  4 * shape.heads * padded +
+                                  4 * copies * padded * shape.heads * dim;
+    most.forward = std::max(most.forward, static_cast<std::uint64_t>(forward));
+    most.backward = std::max(most.backward, static_cast<std::uint64_t>(backward));
   }
-  return static_cast<std::uint64_t>(most);
+  return most;
 }
 
 std::vector<StepBuffer> step_buffers(const Architecture& architecture, const NumericalPlan& plan,
@@ -260,10 +282,11 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
   out.add("layer.norm_mlp", layer, rows * (hidden + padding_of(ranks, Site::mlp_in)), element);
   out.add("layer.norm_gradient", layer, rows * hidden, element);
   out.add("layer.middle", layer, rows * hidden, element);
-  out.add("layer.branch", layer, rows * hidden, element);
   out.add("layer.norm_attention_rstd", layer, rows, kF32);
   out.add("layer.norm_mlp_rstd", layer, rows, kF32);
+  // Without norms behind the branches norm_gradient, which only the backward needs, holds them.
   if (architecture.post_norms) {
+    out.add("layer.branch", layer, rows * hidden, element);
     out.add("layer.branch_mlp", layer, rows * hidden, element);
     out.add("layer.branch_gradient", layer, rows * hidden, element);
     out.add("layer.post_attention_rstd", layer, rows, kF32);

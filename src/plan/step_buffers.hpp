@@ -15,8 +15,9 @@
 namespace poros {
 
 /// When a buffer's content is needed. Layers and the loss head never run at the same time, so their
-/// buffers share memory.
-enum class BufferPhase { always, layer, head };
+/// buffers share memory; and with the head's logits, what a layer's MLP works on and the gradients
+/// inside attention do.
+enum class BufferPhase { always, layer, head, mlp, attention_gradient, logits };
 
 /// Chunks of the head that a GPU holds at a time ("head.ring").
 inline constexpr std::int64_t kHeadRing = 4;
@@ -44,8 +45,11 @@ struct SiteRanks {
 
 /// What LibTorch's flash attention takes from the caching allocator beside the arena, at most, for
 /// sweeps of at most document_slots documents [bytes]; 0 where no layer uses it.
-[[nodiscard]] std::uint64_t flash_temporaries(const Architecture& architecture,
-                                              const NumericalPlan& plan);
+struct FlashTemporaries {
+  std::uint64_t forward = 0, backward = 0;
+};
+[[nodiscard]] FlashTemporaries flash_temporaries(const Architecture& architecture,
+                                                 const NumericalPlan& plan);
 
 [[nodiscard]] std::vector<StepBuffer> step_buffers(const Architecture& architecture,
                                                    const NumericalPlan& plan,

@@ -67,9 +67,9 @@ const std::vector<Field<HardwareSpec>>& fields() {
        "PCIe generation of the slot; a label beside the one that is read."},
       {"vram_cap_mb",
        &S::vram_cap_mb,
-       {.min = 1, .later = true},
+       {.min = 1, .max = 1e9},
        "2^20 bytes",
-       "Allocator limit for all arms."},
+       "Allocator limit for all arms, to imitate a smaller card; records say capped."},
   };
   return table;
 }
@@ -269,12 +269,16 @@ const std::vector<Field<PeerSpec>>& fields() {
        {.choices = {"auto", "eager", "sdpa", "flash_attention_2"}},
        "",
        "Attention of the library; auto: the library's own choice."},
-      {"best_shape", &S::best_shape, {.later = true}, "", "Report the best regrouping as well."},
+      {"best_shape",
+       &S::best_shape,
+       {},
+       "",
+       "One more cell: the same rows a step as one micro-batch, without accumulation."},
       {"offload_fraction",
        &S::offload_fraction,
-       {.min = 0, .max = 1, .later = true},
+       {.min = 0, .max = 1, .above_min = true},
        "",
-       "Part of the base that waits in host memory."},
+       "Part of the decoder layers whose weights wait in host memory (accelerate_offload)."},
   };
   return table;
 }

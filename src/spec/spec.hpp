@@ -102,10 +102,11 @@ struct ReportingSpec {
 struct BenchmarkSpec {
   std::string file;  // set by the reader: the spec file as it was named
   std::string spec_id;
-  std::string protocol = "shared";  // shared | native
-  std::string parity = "auto";      // auto | off
-  std::string device = "cuda";      // cuda | cpu
-  HardwareSpec hardware;
+  std::string protocol = "shared";           // shared | native
+  std::string parity = "auto";               // auto | off
+  std::string device = "cuda";               // cuda | cpu
+  HardwareSpec hardware;                     // of a matrix: the first
+  std::vector<HardwareSpec> hardware_types;  // of a matrix, two or more; else empty
   std::vector<ModelSpec> models;
   std::vector<std::string> methods = all_methods();
   std::vector<std::string> precisions = {"nf4"};

@@ -19,7 +19,11 @@ void keep_counting(Json& json, const std::string& section) {
 /// What two runs must agree on to be of one campaign.
 Json counting(Json spec) {
   keep_counting(spec, "");
-  keep_counting(spec["hardware"], "hardware");
+  if (spec["hardware"].is_array()) {
+    for (Json& type : spec["hardware"]) keep_counting(type, "hardware");
+  } else {
+    keep_counting(spec["hardware"], "hardware");
+  }
   keep_counting(spec["training"], "training");
   for (Json& model : spec["models"]) keep_counting(model, "models[]");
   spec.erase("timeouts");
@@ -64,6 +68,12 @@ void differences(const Json* before, const Json* after, const std::string& path,
 Json spec_to_json(const BenchmarkSpec& spec) {
   Json json = section_to_json(spec);
   json["hardware"] = section_to_json(spec.hardware);
+  if (!spec.hardware_types.empty()) {
+    json["hardware"] = Json::array();
+    for (const HardwareSpec& type : spec.hardware_types) {
+      json["hardware"].push_back(section_to_json(type));
+    }
+  }
   json["models"] = Json::array();
   for (const ModelSpec& model : spec.models) json["models"].push_back(section_to_json(model));
   json["training"] = training_to_json(spec.training);
@@ -83,7 +93,16 @@ BenchmarkSpec spec_from_json(const Json& json, const std::string& origin) {
   const auto below = [&](const char* name) {
     return json.contains(name) ? json[name] : Json::object();
   };
-  spec.hardware = strict_section<HardwareSpec>(below("hardware"), "hardware", origin);
+  if (const Json types = below("hardware"); types.is_array()) {
+    if (types.empty()) fail(Fault::input, "{}: \"hardware\" is an empty list", origin);
+    for (const Json& type : types) {
+      spec.hardware_types.push_back(strict_section<HardwareSpec>(type, "hardware", origin));
+    }
+    spec.hardware = spec.hardware_types.front();
+    if (spec.hardware_types.size() == 1) spec.hardware_types.clear();
+  } else {
+    spec.hardware = strict_section<HardwareSpec>(types, "hardware", origin);
+  }
   spec.training = training_from_json(below("training"), origin);
   spec.lora = strict_section<LoraSpec>(below("lora"), "lora", origin);
   spec.poros = strict_section<PorosSpec>(below("poros"), "poros", origin);

@@ -64,9 +64,7 @@ class SpecReader : private SectionReader {
     } else if (name == "peers") {
       read_peers(json["peers"], node);
     } else if (name == "hardware" && node.kind == YamlNode::Kind::list) {
-      add(node.place,
-          "hardware: a list of GPU types belongs to a matrix and is not available yet; expected a "
-          "mapping");
+      read_hardware_types(json["hardware"], node);
     } else if (name == "training") {
       json["training"] = read_section(node, "training", "training");
       const YamlNode* dataset = find_entry(node, "dataset");
@@ -76,6 +74,30 @@ class SpecReader : private SectionReader {
     } else if (name == "hardware" || name == "lora" || name == "poros" || name == "timeouts" ||
                name == "reporting") {
       json[name] = read_section(node, name, name);
+    }
+  }
+
+  /// A matrix: every cell once for each GPU type.
+  void read_hardware_types(Json& types, const YamlNode& node) {
+    types = Json::array();
+    if (node.items.empty()) {
+      add(node.place,
+          "hardware: the list is empty; expected GPU types, each beginning with \"- gpu_name:\"");
+      return;
+    }
+    if (too_many(node.items.size(), node.place, "hardware")) return;
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      types.push_back(read_section(node.items[i], "hardware", fmt::format("hardware[{}]", i)));
+      for (std::size_t k = 0; k < i; ++k) {
+        if (!types[i].is_object() || !types[k].is_object() ||
+            types[i]["gpu_name"] != types[k]["gpu_name"] ||
+            types[i]["vram_cap_mb"] != types[k]["vram_cap_mb"]) {
+          continue;
+        }
+        add(node.items[i].place,
+            fmt::format("hardware[{}] is the same GPU type as hardware[{}]; expected each once", i,
+                        k));
+      }
     }
   }
 

@@ -50,7 +50,7 @@ void HostSlab::reset() {
   bytes_ = 0;
 }
 
-Arena::Arena(const MemoryPlan& plan, const Stream& stream) : plan_(plan) {
+Arena::Arena(const MemoryPlan& plan, const Stream& stream) : plan_(plan), stream_(stream) {
   if (stream.device == DeviceKind::cpu) {
     host_ = HostSlab(plan.arena_bytes, "the buffers of a training step");
     data_ = host_.data();
@@ -61,10 +61,23 @@ Arena::Arena(const MemoryPlan& plan, const Stream& stream) : plan_(plan) {
   fill_bytes(stream, data_, 0, plan.arena_bytes);
 }
 
+std::byte* Arena::borrow(int which) {
+  if (stream_.device == DeviceKind::cpu) return data_ + plan_.borrowed_offset;
+  borrowed_ = DeviceBuffer();
+  if (plan_.borrowed_bytes[which] > 0) {
+    borrowed_ = DeviceBuffer(plan_.borrowed_bytes[which], stream_);
+  }
+  return borrowed_.data();
+}
+
+void Arena::give_back() {
+  borrowed_ = DeviceBuffer();
+}
+
 std::byte* Arena::find(const std::string& name) const {
   const auto found =
       std::find_if(plan_.buffers.begin(), plan_.buffers.end(), [&](const PlannedBuffer& buffer) {
-        return buffer.place == MemoryPlace::device && buffer.name == name;
+        return buffer.place == MemoryPlace::device && !buffer.borrowed && buffer.name == name;
       });
   return found == plan_.buffers.end() ? nullptr : data_ + found->offset;
 }

@@ -56,10 +56,17 @@ class Arena {
   [[nodiscard]] std::uint64_t bytes_of(const std::string& name) const;
   [[nodiscard]] std::uint64_t bytes() const { return plan_.arena_bytes; }
 
+  /// Memory for a part of a layer (index into MemoryPlan::borrowed_bytes). On CUDA it comes from
+  /// the framework's allocator, which keeps it for the next time, and what attention takes there in
+  /// between has the same memory. One at a time: the last one is given back first.
+  std::byte* borrow(int which);
+  void give_back();
+
  private:
   const MemoryPlan& plan_;
+  Stream stream_;
   HostSlab host_;
-  DeviceBuffer device_;
+  DeviceBuffer device_, borrowed_;
   std::byte* data_ = nullptr;  // of the one that is used
 };
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/elementwise.hpp"
-#include "kernels/low_rank.hpp"
 #include "model/token_file.hpp"
 #include "train/executor_impl.hpp"
 
@@ -71,6 +69,7 @@ void Executor::Impl::forward(bool keep) {
       delay(stream, debug.delay_compute_s);
       const std::int64_t layer = block.first_layer + index;
       if (keep) inputs.keep(layer);
+      load_adapter(layer);
       void* output = layer + 1 < plan.layers ? inputs.write(layer + 1) : residual_output;
       runner.forward(layers[static_cast<std::size_t>(layer)],
                      bytes + block.layer_offsets[static_cast<std::size_t>(index)],
@@ -86,25 +85,13 @@ void Executor::Impl::backward() {
     for (std::int64_t index = block->layers - 1; index >= 0; --index) {
       delay(stream, debug.delay_compute_s);
       const std::int64_t layer = block->first_layer + index;
+      load_adapter(layer);
       runner.backward(layers[static_cast<std::size_t>(layer)],
                       bytes + block->layer_offsets[static_cast<std::size_t>(index)],
                       inputs.read(layer), residual_gradient, layer > 0);
     }
     residency->release();
   }
-}
-
-void Executor::Impl::refresh_compute_adapter() {
-  if (plan.compute == ComputeType::fp32 || memory.flat_elements == 0) return;
-  cast(stream, arena.at("adapter.master"), DType::f32, arena.at("adapter.compute"), context.dtype,
-       memory.flat_elements);
-  if (turned.list.empty()) return;
-  low_rank_transpose(stream, {.x = arena.as<float>("adapter.master"),
-                              .y = arena.at("adapter.compute"),
-                              .list = arena.as<std::int64_t>("adapter.turned"),
-                              .count = static_cast<std::int64_t>(turned.list.size() / 3),
-                              .most_out = turned.most_out,
-                              .dtype = context.dtype});
 }
 
 Executor::Executor(const BaseStore& base, const NumericalPlan& numerical, const MemoryPlan& memory,
@@ -152,18 +139,22 @@ StepOutcome Executor::run_step(const StepBatch& batch, std::int64_t step) {
 
   self.context.dropout = plan.dropout;
   self.context.step = step;
-  self.refresh_compute_adapter();
   self.residency->begin(visits_of(static_cast<std::int64_t>(self.memory.blocks.size()),
                                   static_cast<std::int64_t>(sweeps.size()), true));
   const auto inv_supervised =
       static_cast<float>(1.0 / static_cast<double>(outcome.supervised_tokens));
   for (std::size_t index = 0; index < sweeps.size(); ++index) {
+    self.begin_phase(Phase::upload);
     self.upload(sweeps[index]);
+    self.begin_phase(Phase::forward);
     self.forward(true);
+    self.begin_phase(Phase::head);
     self.head.loss(self.tokens.rows, self.targets, self.residual_output, self.residual_gradient,
                    inv_supervised, index == 0);
+    self.begin_phase(Phase::backward);
     self.backward();
   }
+  self.begin_phase(Phase::between);
   return outcome;
 }
 
@@ -183,7 +174,6 @@ std::vector<RowLoss> Executor::evaluate(std::span<const std::uint32_t> ids,
          seq_len, ids.size(), flags.size());
   }
   self.context.dropout = 0;
-  self.refresh_compute_adapter();
   std::vector<RowLoss> losses(ids.size() / seq_len);
   const auto sweep_rows =
       static_cast<std::size_t>(self.plan.micro_batches_per_sweep * self.plan.batch_size);
@@ -223,7 +213,6 @@ std::vector<float> Executor::logits(std::span<const std::uint32_t> ids) {
   padded.resize(seq_len, 0);
   flags.resize(seq_len, TokenFile::kPadding);
   self.context.dropout = 0;
-  self.refresh_compute_adapter();
   const SweepLayout sweep = lay_out_sweep(self.architecture, self.plan, padded, flags, 0);
   self.residency->begin(visits_of(static_cast<std::int64_t>(self.memory.blocks.size()), 1, false));
   self.upload(sweep);
@@ -252,6 +241,9 @@ float* Executor::exp_avg_sq() {
 }
 const std::vector<ParameterView>& Executor::views() const {
   return impl_->views;
+}
+void Executor::time_phases(PhaseClock* clock) {
+  impl_->phases = clock;
 }
 Stream Executor::stream() const {
   return impl_->stream;

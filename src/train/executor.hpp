@@ -64,6 +64,8 @@ struct ExecutorDebug {
   bool refuse_pinning = false;      // as if the system didn't page-lock the streamed base
 };
 
+class PhaseClock;
+
 class Executor {
  public:
   /// Reads the base, fills the arena and the flat buffers (moments and gradients zero). After it
@@ -108,6 +110,9 @@ class Executor {
 
   /// The master weights as an adapter (places and config as given to the constructor).
   [[nodiscard]] Adapter adapter() const;
+
+  /// Steps mark their phases on `clock`, which outlives this; null: they don't.
+  void time_phases(PhaseClock* clock);
 
   [[nodiscard]] Stream stream() const;
   [[nodiscard]] ExecutorCounters counters() const;

@@ -13,6 +13,7 @@
 #include "train/layer.hpp"
 #include "train/layer_inputs.hpp"
 #include "train/loss_head.hpp"
+#include "train/phase_clock.hpp"
 #include "train/residency.hpp"
 #include "train/sweep.hpp"
 #include "train/sweep_upload.hpp"
@@ -30,6 +31,8 @@ struct Executor::Impl {
   void make_views();
   /// Which B matrices lie turned in "adapter.compute".
   void list_turned();
+  /// A layer's adapters in compute dtype, from the master weights.
+  void load_adapter(std::int64_t layer);
   [[nodiscard]] bool thin_products() const {
     return stream.device == DeviceKind::cuda && plan.compute == ComputeType::bf16;
   }
@@ -41,11 +44,11 @@ struct Executor::Impl {
   void upload(const SweepLayout& sweep);
   /// All layers, from the embeddings to residual_output. `keep`: their inputs wait for a backward.
   void forward(bool keep);
+  void begin_phase(Phase phase) const {
+    if (phases != nullptr) phases->begin(phase);
+  }
   /// All layers, from residual_gradient down.
   void backward();
-  /// Adapters in compute dtype, from the master weights.
-  void refresh_compute_adapter();
-
   const BaseStore& base;
   const Architecture& architecture;
   NumericalPlan plan;
@@ -74,11 +77,13 @@ struct Executor::Impl {
   std::int32_t* ids;
   HeadTargets targets;
 
-  struct {
-    std::vector<std::int64_t> list;  // {offset, out, rank} each
-    std::int64_t most_out = 0;
-  } turned;
-  std::int64_t supervised = 0;  // of the last step
+  struct Turned {
+    std::int64_t first = 0, count = 0, most_out = 0;  // in the list "adapter.turned"
+  };
+  std::vector<Turned> turned;             // one a layer
+  std::vector<std::int64_t> turned_list;  // {offset from the layer's begin, out, rank} each
+  std::int64_t supervised = 0;            // of the last step
+  PhaseClock* phases = nullptr;
   double load_s = 0;
 };
 

@@ -3,6 +3,8 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/low_rank.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/rotary.hpp"
 #include "plan/step_buffers.hpp"
@@ -48,7 +50,7 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
       adapter_config(first_adapter.config),
       places(first_adapter.places),
       arena(memory, stream),
-      work(arena, architecture.rope_tables.size()),
+      work(arena, memory, architecture.rope_tables.size()),
       gemm(make_gemm()),
       flash(stream.device == DeviceKind::cuda ? cuda_device().make_flash() : nullptr),
       context(make_context()),
@@ -56,7 +58,8 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
       layers(describe_layers(
           base, places, memory,
           {arena.find(plan.compute == ComputeType::bf16 ? "adapter.compute" : "adapter.master"),
-           arena.find_as<float>("adapter.gradient"), work.counters != nullptr && thin_products()},
+           plan.compute == ComputeType::bf16, arena.find_as<float>("adapter.gradient"),
+           work.counters != nullptr && thin_products()},
           context.dtype)),
       inputs(memory, arena, stream,
              static_cast<std::uint64_t>(plan.row_capacity() * architecture.hidden) *
@@ -159,20 +162,40 @@ void Executor::Impl::fill_adapter(const Adapter& adapter) {
 
 void Executor::Impl::list_turned() {
   for (const LayerWeights& layer : layers) {
+    Turned of_layer;
+    of_layer.first = static_cast<std::int64_t>(turned_list.size()) / 3;
+    const std::int64_t begin = memory.layer_adapters[static_cast<std::size_t>(layer.index)].begin;
     for (const LinearGroup* group :
          {&layer.attention_in, &layer.attention_out, &layer.mlp_in, &layer.mlp_down}) {
       for (const LoraBranch& branch : group->lora.branches) {
         if (!branch.turned) continue;
-        turned.list.insert(turned.list.end(),
-                           {branch.b_gradient - arena.find_as<float>("adapter.gradient"),
+        turned_list.insert(turned_list.end(),
+                           {branch.b_gradient - arena.find_as<float>("adapter.gradient") - begin,
                             branch.out, branch.rank});
-        turned.most_out = std::max(turned.most_out, branch.out);
+        of_layer.most_out = std::max(of_layer.most_out, branch.out);
+        ++of_layer.count;
       }
     }
+    turned.push_back(of_layer);
   }
-  if (turned.list.empty()) return;
-  copy_bytes(stream, arena.at("adapter.turned"), turned.list.data(),
-             turned.list.size() * sizeof(std::int64_t));
+  if (turned_list.empty()) return;
+  copy_bytes(stream, arena.at("adapter.turned"), turned_list.data(),
+             turned_list.size() * sizeof(std::int64_t));
+}
+
+void Executor::Impl::load_adapter(std::int64_t layer) {
+  const AdapterRange& range = memory.layer_adapters[static_cast<std::size_t>(layer)];
+  if (plan.compute == ComputeType::fp32 || range.end == range.begin) return;
+  const float* master = arena.as<float>("adapter.master") + range.begin;
+  void* compute = arena.at("adapter.compute");
+  cast(stream, master, DType::f32, compute, context.dtype, range.end - range.begin);
+  const Turned& list = turned[static_cast<std::size_t>(layer)];
+  low_rank_transpose(stream, {.x = master,
+                              .y = compute,
+                              .list = arena.as<std::int64_t>("adapter.turned") + 3 * list.first,
+                              .count = list.count,
+                              .most_out = list.most_out,
+                              .dtype = context.dtype});
 }
 
 void Executor::Impl::make_views() {

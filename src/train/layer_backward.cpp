@@ -75,6 +75,7 @@ void LayerRunner::backward_mlp(const LayerWeights& layer, const std::byte* slab,
     linear_group_backward(context_, in,
                           input_gradient(layer, layer.mlp_in, {work.norm_gradient, hidden()}));
   }
+  work.give_back();
   norm_backward(*layer.mlp_norm, slab, work.norm_gradient, work.middle, work.norm_mlp_rstd,
                 gradient, gradient);
 }
@@ -91,6 +92,7 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
     norm_backward(*layer.post_attention_norm, slab, gradient, work.branch, work.post_attention_rstd,
                   nullptr, branch_gradient);
   }
+  work.begin_attention_gradient();
   LinearGroupCall out = group_call(layer.attention_out, slab, work.attention);
   out.y[0] = {branch_gradient, hidden()};
   drop_input(layer, out);
@@ -139,6 +141,7 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
       context_, in,
       input_gradient(layer, layer.attention_in,
                      {wants_input_gradient ? work.norm_gradient : nullptr, hidden()}));
+  work.give_back();
   if (!wants_input_gradient) return;
   norm_backward(*layer.attention_norm, slab, work.norm_gradient, input, work.norm_attention_rstd,
                 gradient, gradient);

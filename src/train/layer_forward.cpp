@@ -153,6 +153,7 @@ MoeCall LayerRunner::moe_call(const LayerWeights& layer, const std::byte* slab,
 
 void LayerRunner::forward_mlp(const LayerWeights& layer, const std::byte* slab, bool with_down) {
   Workspace& work = *context_.work;
+  work.begin_mlp();
   if (!layer.experts.empty()) {
     moe_forward(context_, moe_call(layer, slab, with_down ? mlp_branch() : nullptr));
     return;
@@ -190,6 +191,7 @@ void LayerRunner::forward(const LayerWeights& layer, const std::byte* slab, cons
   Workspace& work = *context_.work;
   forward_attention(layer, slab, input);
   forward_mlp(layer, slab, true);
+  work.give_back();
   const void* branch = mlp_branch();
   if (layer.post_mlp_norm != nullptr) {
     norm(*layer.post_mlp_norm, slab, branch, nullptr, nullptr, work.norm_gradient,

@@ -98,11 +98,13 @@ void attach_adapter(LayerWeights& layer, const LoraSiteGroup& group,
   const std::vector<LinearRole> roles = linear_roles(*layer.shape);
   LoraSite& site = target.lora;
   site.in = group.in;
+  const std::int64_t begin =
+      adapter.by_layer ? memory.layer_adapters[static_cast<std::size_t>(group.layer)].begin : 0;
   for (const std::int64_t index : group.places) {
     const LoraPlace& place = places[static_cast<std::size_t>(index)];
     const AdapterSlice& slice = memory.adapters[static_cast<std::size_t>(index)];
     if (site.a == nullptr) {
-      site.a = advance(adapter.compute, dtype, slice.a_offset);
+      site.a = advance(adapter.compute, dtype, slice.a_offset - begin);
       site.a_gradient = adapter.gradient + slice.a_offset;
     }
     const auto linear =
@@ -112,7 +114,7 @@ void attach_adapter(LayerWeights& layer, const LoraSiteGroup& group,
     target.linears[static_cast<std::size_t>(role.part)].branch =
         static_cast<int>(site.branches.size());
     site.branches.push_back({place.rank, place.out, site.rank, place.scale,
-                             advance(adapter.compute, dtype, slice.b_offset), false,
+                             advance(adapter.compute, dtype, slice.b_offset - begin), false,
                              adapter.gradient + slice.b_offset});
     site.rank += place.rank;
   }

@@ -68,6 +68,7 @@ struct LayerWeights {
 /// Where compute-dtype adapters and gradients lie, flat.
 struct FlatAdapter {
   const void* compute = nullptr;  // in compute dtype
+  bool by_layer = false;          // compute holds one layer's at a time, from its begin on
   float* gradient = nullptr;
   bool thin = false;  // on CUDA with bf16: dense sites whose sizes fit use the thin products
 };

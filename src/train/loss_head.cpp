@@ -36,8 +36,6 @@ LossHead::LossHead(const StepContext& context, const BaseStore& base, const Host
       norm_rstd_(arena.as<float>("head.norm_rstd")),
       chunk_(arena.at("head.weight")),
       weight_(chunk_),
-      logits_(arena.as<float>("head.logits")),
-      exponentials_(arena.find("head.exponentials")),
       gradient_sum_(arena.as<float>("head.gradient_sum")),
       target_rows_(arena.at("head.target_rows")),
       state_{arena.as<float>("head.max"), arena.as<float>("head.sum"),
@@ -97,7 +95,7 @@ void LossHead::multiply_chunk(std::int64_t rows, std::int64_t classes) {
   context_.gemm->multiply(
       {.a = {.data = norm_, .dtype = context_.dtype, .stride = hidden},
        .b = {.data = weight_, .dtype = context_.dtype, .stride = hidden, .transposed = true},
-       .c = logits_,
+       .c = context_.work->logits,
        .c_stride = classes,
        .m = rows,
        .n = classes,
@@ -108,6 +106,9 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
                     float inv_supervised, bool first_of_step) {
   const std::int64_t hidden = architecture_.hidden;
   const bool wants_dx = dx != nullptr;
+  const bool rounds = context_.dtype != DType::f32;
+  Workspace& work = *context_.work;
+  work.begin_logits();
   normalise(rows, x);
   cross_entropy_init(context_.stream, state_, rows);
   for (std::int64_t first = 0; first < architecture_.vocab;
@@ -116,9 +117,8 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
         std::min(context_.plan->vocabulary_chunk, architecture_.vocab - first);
     load_chunk(first, classes);
     multiply_chunk(rows, classes);
-    const bool rounds = exponentials_ != nullptr;
-    void* exponentials = !wants_dx ? nullptr : rounds ? exponentials_ : logits_;
-    cross_entropy_accumulate(context_.stream, {.logits = logits_,
+    void* exponentials = wants_dx ? work.exponentials : nullptr;
+    cross_entropy_accumulate(context_.stream, {.logits = context_.work->logits,
                                                .targets = targets.targets,
                                                .state = state_,
                                                .exponentials = exponentials,
@@ -140,7 +140,9 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
                                    .cols = hidden});
     }
     context_.gemm->multiply(
-        {.a = {.data = exponentials, .dtype = context_.dtype, .stride = classes},
+        {.a = {.data = exponentials,
+               .dtype = context_.dtype,
+               .stride = rounds && exponentials == work.logits ? 2 * classes : classes},
          .b = {.data = weight_, .dtype = context_.dtype, .stride = hidden},
          .c = gradient_sum_,
          .c_stride = hidden,
@@ -156,6 +158,7 @@ void LossHead::loss(std::int64_t rows, const HeadTargets& targets, const void* x
                                        .total = total_,
                                        .add_to_total = !first_of_step,
                                        .rows = rows});
+  work.give_back();
   if (wants_dx) differentiate(rows, targets, x, dx, inv_supervised);
 }
 
@@ -192,6 +195,7 @@ void LossHead::differentiate(std::int64_t rows, const HeadTargets& targets, cons
 std::vector<float> LossHead::logits(std::int64_t rows, std::int64_t tokens, const void* x) {
   const std::int64_t vocab = architecture_.vocab;
   std::vector<float> all(static_cast<std::size_t>(tokens * vocab));
+  context_.work->begin_logits();
   normalise(rows, x);
   for (std::int64_t first = 0; first < vocab; first += context_.plan->vocabulary_chunk) {
     const std::int64_t classes = std::min(context_.plan->vocabulary_chunk, vocab - first);
@@ -199,11 +203,13 @@ std::vector<float> LossHead::logits(std::int64_t rows, std::int64_t tokens, cons
     multiply_chunk(rows, classes);
     release_chunk();
     for (std::int64_t row = 0; row < tokens; ++row) {
-      copy_bytes(context_.stream, all.data() + row * vocab + first, logits_ + row * classes,
+      copy_bytes(context_.stream, all.data() + row * vocab + first,
+                 context_.work->logits + row * classes,
                  static_cast<std::uint64_t>(classes) * sizeof(float));
     }
   }
   synchronise(context_.stream);
+  context_.work->give_back();
   const float cap = architecture_.final_softcap;
   if (cap > 0) {
     for (float& logit : all) logit = cap * std::tanh(logit / cap);

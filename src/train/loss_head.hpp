@@ -72,8 +72,6 @@ class LossHead {
   float* norm_rstd_;
   void* chunk_;         // room for a chunk in compute dtype
   const void* weight_;  // the present chunk
-  float* logits_;
-  void* exponentials_;
   float* gradient_sum_;
   void* target_rows_;
   CrossEntropyState state_;

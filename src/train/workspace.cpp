@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/workspace.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace poros {
 
-Workspace::Workspace(const Arena& arena, std::size_t rotary_tables) {
+Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_tables)
+    : arena_(arena) {
   const auto f32 = [&](const char* name) { return arena.find_as<float>(name); };
   const auto i32 = [&](const char* name) { return arena.find_as<std::int32_t>(name); };
   weight = arena.find("layer.weight");
@@ -14,6 +16,7 @@ Workspace::Workspace(const Arena& arena, std::size_t rotary_tables) {
   norm_gradient = arena.find("layer.norm_gradient");
   middle = arena.find("layer.middle");
   branch = arena.find("layer.branch");
+  if (branch == nullptr) branch = norm_gradient;
   branch_mlp = arena.find("layer.branch_mlp");
   branch_gradient = arena.find("layer.branch_gradient");
   norm_attention_rstd = f32("layer.norm_attention_rstd");
@@ -21,19 +24,29 @@ Workspace::Workspace(const Arena& arena, std::size_t rotary_tables) {
   post_attention_rstd = f32("layer.post_attention_rstd");
   post_mlp_rstd = f32("layer.post_mlp_rstd");
   qkv = arena.find("layer.qkv");
-  qkv_gradient = arena.find("layer.qkv_gradient");
   qk_raw = arena.find("layer.qk_raw");
   q_rstd = f32("layer.q_rstd");
   k_rstd = f32("layer.k_rstd");
   attention = arena.find("layer.attention");
-  attention_gradient = arena.find("layer.attention_gradient");
   scores = f32("attention.scores");
   score_gradients = f32("attention.score_gradients");
   logsumexp = f32("attention.logsumexp");
   scores_rounded = arena.find("attention.scores_rounded");
   key_value_gradient = f32("attention.key_value_gradient");
-  gate_up = arena.find("layer.gate_up");
-  activated = arena.find("layer.activated");
+  const auto lend = [&](int which, const char* name, void** pointer) {
+    *pointer = nullptr;
+    if (std::none_of(plan.buffers.begin(), plan.buffers.end(),
+                     [&](const PlannedBuffer& buffer) { return buffer.name == name; })) {
+      return;
+    }
+    loans_.push_back({which, pointer, plan.find(name).offset});
+  };
+  lend(0, "layer.gate_up", &gate_up);
+  lend(0, "layer.activated", &activated);
+  lend(1, "layer.attention_gradient", &attention_gradient);
+  lend(1, "layer.qkv_gradient", &qkv_gradient);
+  lend(2, "head.logits", reinterpret_cast<void**>(&logits));
+  lend(2, "head.exponentials", &exponentials);
   low_rank_gradient = arena.find("lora.low_rank_gradient");
   gemm_workspace = arena.find("gemm.workspace");
   counters = i32("lora.counters");
@@ -63,6 +76,32 @@ Workspace::Workspace(const Arena& arena, std::size_t rotary_tables) {
     rotary.push_back({arena.as<float>("rotary.cos." + std::to_string(table)),
                       arena.as<float>("rotary.sin." + std::to_string(table)), 0});
   }
+}
+
+void Workspace::borrow(int which) {
+  std::byte* data = arena_.borrow(which);
+  for (const Loan& loan : loans_) {
+    *loan.pointer = loan.which == which ? data + loan.offset : nullptr;
+  }
+}
+
+void Workspace::begin_mlp() {
+  borrow(0);
+}
+
+void Workspace::begin_attention_gradient() {
+  borrow(1);
+}
+
+void Workspace::begin_logits() {
+  borrow(2);
+  if (exponentials == nullptr) exponentials = logits;
+}
+
+void Workspace::give_back() {
+  arena_.give_back();
+  for (const Loan& loan : loans_) *loan.pointer = nullptr;
+  exponentials = nullptr;
 }
 
 }  // namespace poros

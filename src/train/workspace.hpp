@@ -43,7 +43,15 @@ struct RotaryTable {
 /// experts_per_token for mixtures of experts, else T. Inputs of adapted sites (norm_attention,
 /// attention, norm_mlp, activated) have lora_padding(rank) columns more, for x A^T.
 struct Workspace {
-  Workspace(const Arena& arena, std::size_t rotary_tables);
+  Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_tables);
+
+  /// gate_up and activated are there from here to give_back().
+  void begin_mlp();
+  /// attention_gradient and qkv_gradient are.
+  void begin_attention_gradient();
+  /// logits and exponentials (which may be the same place) are.
+  void begin_logits();
+  void give_back();
 
   void* weight;                                                       // the dequantised operand
   void *norm_attention, *norm_mlp, *norm_gradient, *middle, *branch;  // [T, H]
@@ -61,6 +69,8 @@ struct Workspace {
   void* gemm_workspace;       // of the thin products too
   std::int32_t* counters;     // of the thin products; CUDA only
   void *dropped, *dropped_gradient;
+  float* logits;  // [T, vocabulary chunk]
+  void* exponentials;
   std::vector<RotaryTable> rotary;
 
   struct Moe {
@@ -70,6 +80,16 @@ struct Workspace {
     void *input, *output, *input_gradient, *dropped_input;
     void *low_rank_in, *low_rank_down, *low_rank_gradient;
   } moe;
+
+ private:
+  void borrow(int which);
+  struct Loan {
+    int which;
+    void** pointer;
+    std::uint64_t offset;
+  };
+  Arena& arena_;
+  std::vector<Loan> loans_;
 };
 
 /// Shared by all parts of the executor. `dropout` is 0 in evaluation.

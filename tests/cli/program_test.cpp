@@ -70,6 +70,7 @@ TEST_F(Program, HelpNamesPurposeExamplesAndExitCodes) {
                                                   {"bench", "gather"},
                                                   {"bench", "report"},
                                                   {"schema"},
+                                                  {"fetch"},
                                                   {"prepare"},
                                                   {"check"},
                                                   {"cache"}}) {
@@ -229,21 +230,43 @@ TEST_F(Program, CheckPlansMemoryFromTheConfigAlone) {
   EXPECT_LT(json["arms"][1]["device_bytes"], json["arms"][0]["device_bytes"]);
   EXPECT_NE(run({"check", model}).out.find("qwen2: supported"), std::string::npos);
 
+  // A rank on the command line counts everywhere.
+  const Json wider = parse_json(run({"check", model, "--rank", "64", "--json"}).out, "stdout");
+  EXPECT_EQ(wider["lora_parameters"], wider["arms"][0]["trainable_params"]);
+  EXPECT_EQ(wider["lora_parameters"], 4 * json["lora_parameters"].get<std::int64_t>());
+
   std::ofstream(home_ / "config.json") << R"({"model_type": "gpt2", "n_layer": 12})";
   const ProcessResult unknown = run({"check", home_.string(), "--json"});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_EQ(parse_json(unknown.out, "stdout")["supported"], false);
 }
 
+TEST_F(Program, FetchHasNothingToDoForPaths) {
+  const ProcessResult result = run({"fetch", kDemo});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("nothing to fetch"), std::string::npos) << result.out;
+  EXPECT_TRUE(nothing_was_created());
+}
+
 TEST_F(Program, PrepareFillsTheCacheThatCacheCommandsKnow) {
-  const ProcessResult first = run({"prepare", kDemo, "--json"});
+  const std::string campaign = (home_ / "campaign").string();
+  const ProcessResult first = run({"prepare", kDemo, "--json", "-o", campaign});
   ASSERT_EQ(first.exit_code, 0) << first.err;
+  const Json inputs = parse_json(first.out, "stdout")["inputs"];
+  ASSERT_EQ(inputs.size(), 1U);  // all arms share them
+  EXPECT_TRUE(fs::exists(inputs[0]["tokens"].get<std::string>()));
+  EXPECT_TRUE(fs::exists(inputs[0]["adapter"].get<std::string>() + "/adapter_model.safetensors"));
   const Json built = parse_json(first.out, "stdout")["bases"];
   ASSERT_EQ(built.size(), 1U);  // poros and resident share one
   EXPECT_EQ(built[0]["built"], true);
-  const Json again = parse_json(run({"prepare", kDemo, "--json"}).out, "stdout")["bases"];
+  // Again, now with a Python that would fail: nothing is made anew.
+  const ProcessResult repeated =
+      run({"prepare", kDemo, "--json", "-o", campaign}, {{"POROS_PYTHON", "/bin/false"}});
+  const Json second = parse_json(repeated.out, "stdout");
+  const Json again = second["bases"];
   EXPECT_EQ(again[0]["built"], false);
   EXPECT_EQ(again[0]["weights"], built[0]["weights"]);
+  EXPECT_EQ(second["inputs"], inputs);
 
   const Json list = parse_json(run({"cache", "list", "--json"}).out, "stdout")["entries"];
   ASSERT_EQ(list.size(), 1U);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -149,6 +150,38 @@ TEST_F(CampaignIntegration, AKilledDriverGoesOnWhereItStopped) {
   EXPECT_EQ(timed.size(), 4U);
   for (const auto& [pass, count] : timed) EXPECT_EQ(count, 1);
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(to_line(after[i]), to_line(before[i]));
+}
+
+/// What a journal says, without times, places and the order in which ranks came: purpose, pass and
+/// status of every record.
+std::multiset<std::string> record_set(const fs::path& dir) {
+  std::multiset<std::string> records;
+  for (const Receipt& receipt : read_journal(dir / kJournalName).receipts) {
+    std::string text = receipt.kind + " " + receipt.key;
+    for (const char* name : {"purpose", "pass", "attempt", "status", "bitwise_exact"}) {
+      if (receipt.fields.contains(name)) text += " " + dump_json(receipt.fields.at(name));
+    }
+    records.insert(text);
+  }
+  return records;
+}
+
+TEST_F(CampaignIntegration, FourRanksLeaveTheRecordsOfOneProcess) {
+  if (run_process({"mpirun", "--version"}, 20).exit_code != 0) GTEST_SKIP() << "no mpirun";
+  write_spec("[poros, resident]", 6, 1);
+  std::ofstream(root_ / "spec.yaml", std::ios::app)
+      << "hardware:\n  - gpu_name: slot-a\n  - gpu_name: slot-b\n  - gpu_name: slot-c\n";
+  ::setenv("POROS_THREADS", "1", 1);
+  const ProcessResult alone = run_process(command(), 200);
+  ASSERT_EQ(alone.exit_code, 0) << alone.out << alone.err;
+  const std::multiset<std::string> expected = record_set(dir_);
+  EXPECT_EQ(expected.size(), 3U * 7U);  // 2 timed, 2 parity passes, 2 cells, 1 parity a group
+  const ProcessResult ranks = run_process(
+      {"mpirun", "-n", "4", "--oversubscribe", POROS_PROGRAM, "bench", "matrix",
+       (root_ / "spec.yaml").string(), "--plain", "--output-dir", (root_ / "ranks").string()},
+      200, {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+  ASSERT_EQ(ranks.exit_code, 0) << ranks.out << ranks.err;
+  EXPECT_EQ(record_set(root_ / "ranks"), expected);
 }
 
 }  // namespace

@@ -129,13 +129,15 @@ void gated(Runner& run, DType dtype, GateFunction function, std::int64_t cols) {
   run.keep(name + " y again", y, dtype, kRows * cols, Agreement::close, 2.0);
 }
 
-void attention(Runner& run, float softcap, std::int64_t window, bool packed) {
+void attention(Runner& run, float softcap, std::int64_t window, bool packed, std::int64_t keys) {
   const std::string name = "softmax cap " + std::to_string(int(softcap)) + " window " +
-                           std::to_string(window) + (packed ? " packed" : "");
-  constexpr std::int64_t kBatch = 3, kQueries = 37, kKeys = 600, kFirst = kKeys - kQueries;
+                           std::to_string(window) + (packed ? " packed" : "") + " keys " +
+                           std::to_string(keys);
+  constexpr std::int64_t kBatch = 3, kQueries = 37;
+  const std::int64_t first = keys - kQueries;
   std::vector<std::int32_t> documents;
-  for (int i = 0; i < kKeys; ++i) documents.push_back(i < 3 ? 0 : i > 595 ? -1 : 1 + i / 150);
-  const std::int64_t count = kBatch * kQueries * kKeys;
+  for (int i = 0; i < keys; ++i) documents.push_back(i < 3 ? 0 : i > keys - 5 ? -1 : 1 + i / 150);
+  const std::int64_t count = kBatch * kQueries * keys;
   auto* scores = static_cast<float*>(run.put(random_operand(DType::f32, count, 8, 4.0)));
   auto* gradient = static_cast<float*>(run.put(random_operand(DType::f32, count, 9)));
   void* rounded = run.room(DType::bf16, count);
@@ -146,8 +148,8 @@ void attention(Runner& run, float softcap, std::int64_t window, bool packed) {
                              .logsumexp = logsumexp,
                              .batch = kBatch,
                              .queries = kQueries,
-                             .keys = kKeys,
-                             .mask = {.first_query = kFirst,
+                             .keys = keys,
+                             .mask = {.first_query = first,
                                       .window = window,
                                       .documents = packed ? run.put(documents) : nullptr},
                              .scale = 0.4F,
@@ -161,7 +163,7 @@ void attention(Runner& run, float softcap, std::int64_t window, bool packed) {
                                           .logsumexp = logsumexp,
                                           .batch = kBatch,
                                           .queries = kQueries,
-                                          .keys = kKeys,
+                                          .keys = keys,
                                           .scale = 0.4F,
                                           .softcap = softcap});
   run.keep(name + " ds", gradient, DType::f32, count, Agreement::close, 2.0);

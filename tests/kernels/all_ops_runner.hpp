@@ -61,7 +61,8 @@ inline constexpr std::int64_t kRows = 70,
 void norms(Runner& run, DType dtype, std::int64_t cols, NormWeight kind);
 void heads(Runner& run, DType dtype);
 void gated(Runner& run, DType dtype, GateFunction function, std::int64_t cols);
-void attention(Runner& run, float softcap, std::int64_t window, bool packed);
+void attention(Runner& run, float softcap, std::int64_t window, bool packed,
+               std::int64_t keys = 600);
 void loss(Runner& run, DType dtype, float softcap);
 void rounded_exponentials(Runner& run, std::int64_t classes);
 void optimizer(Runner& run);

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "model/architectures.hpp"
+#include "model/name_pattern.hpp"
 #include "model/safetensors.hpp"
 #include "tests/model/goldens.hpp"
 
@@ -98,6 +99,35 @@ TEST(LoraPlaces, PatternsAndRslora) {
   EXPECT_FLOAT_EQ(places[3].scale, 16.0F / std::sqrt(8.0F));
   lora.rank_pattern["layers.0.self_attn.q_proj"] = 5;
   EXPECT_THROW((void)lora_places(a, lora), Error);  // two keys fit, which first is not known
+}
+
+TEST(PatternKeys, MatchLikePefts) {
+  // Python: bool(re.match(rf"(.*\.)?({key})$", "model.layers.11.self_attn.q_proj"))
+  const std::string name = "model.layers.11.self_attn.q_proj";
+  const std::vector<std::pair<const char*, bool>> keys = {
+      {"q_proj", true},
+      {"self_attn.q_proj", true},
+      {"attn.q_proj", false},
+      {"layers.1.self_attn.q_proj", false},
+      {"^model.layers.11.self_attn.q_proj", true},
+      {"^layers.11.self_attn.q_proj", false},
+      {".*q_proj", true},
+      {"layers\\.1\\..*q_proj", false},
+      {"layers\\.1.\\..*q_proj", true},
+      {"layers\\.(1|11)\\.self_attn\\.(q|k)_proj", true},
+      {"q_proj|nothing", true},
+      {"nothing|11", false},
+      {"(?!layers\\.0).*q_proj", true},
+      {"self_attn", false},
+      {"Q_PROJ", false},
+      {"(?i:Q_PROJ)", true},
+      {"[qk]_proj$", true},
+      {"\\w+", true},
+      {"", false},
+  };
+  for (const auto& [key, fits] : keys) {
+    EXPECT_EQ(pattern_fits(key, name, "rank_pattern"), fits) << key;
+  }
 }
 
 TEST(InitialAdapter, IsKaimingUniformZeroAndSeeded) {

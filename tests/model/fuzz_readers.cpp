@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for what reads other people's model files: a safetensors header (first byte 0),
-// config.json (1), adapter_config.json with weights (2), token files (3). Every input ends in
-// success or in Error; anything else is a fault.
+// config.json (1), adapter_config.json with weights (2; 4: for a model with experts), token files
+// (3). Every input ends in success or in Error; anything else is a fault.
 //
 //   cmake -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DPOROS_FUZZ=ON && ninja -C build-fuzz
 //   fuzz_readers build-fuzz/tests/fuzz_readers -max_total_time=300 -rss_limit_mb=512
@@ -36,14 +36,13 @@ fs::path path_of(const poros::UniqueFd& fd) {
   return "/proc/self/fd/" + std::to_string(fd.get());
 }
 
-const poros::Architecture& model() {
-  static const poros::Architecture architecture = poros::read_architecture(
-      poros::read_model_config(fs::path(POROS_SOURCE_DIR) / "tests/goldens/arch_llama"));
-  return architecture;
+poros::Architecture golden(const char* name) {
+  return poros::read_architecture(
+      poros::read_model_config(fs::path(POROS_SOURCE_DIR) / "tests/goldens" / name));
 }
 
 /// A folder whose two files are links to files in memory.
-void read_adapter(std::string_view content) {
+void read_adapter(std::string_view content, const poros::Architecture& model) {
   const std::size_t cut = content.find('\0');
   const std::string_view config = content.substr(0, cut);
   const std::string_view weights =
@@ -57,7 +56,7 @@ void read_adapter(std::string_view content) {
   fs::remove(folder / "adapter_model.safetensors");
   fs::create_symlink(path_of(first), folder / "adapter_config.json");
   fs::create_symlink(path_of(second), folder / "adapter_model.safetensors");
-  (void)poros::read_adapter(folder, model());
+  (void)poros::read_adapter(folder, model);
 }
 
 }  // namespace
@@ -66,8 +65,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string_view content(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    if (data[0] == 2) {
-      read_adapter(content);
+    if (data[0] == 2 || data[0] == 4) {
+      static const poros::Architecture dense = golden("arch_llama"), moe = golden("arch_qwen3_moe");
+      read_adapter(content, data[0] == 2 ? dense : moe);
       return 0;
     }
     const poros::UniqueFd fd = memory_file(content);

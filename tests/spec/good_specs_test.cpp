@@ -26,7 +26,7 @@ const std::string kEverything = R"(spec_id: everything-1.0_x
 protocol: shared
 parity: off
 device: cpu
-hardware: {gpu_name: NVIDIA GeForce RTX 3090, vram_gb: 24, pcie_gen: 4}
+hardware: {gpu_name: NVIDIA GeForce RTX 3090, vram_gb: 24, pcie_gen: 4, vram_cap_mb: 24576}
 models:
   - model_id: Qwen/Qwen2.5-0.5B
     display_name: "7B"
@@ -68,7 +68,7 @@ poros:
   layer_inputs: device
   vram_budget_mb: 8000
 peers:
-  peft: {gradient_checkpointing: false, attn_implementation: sdpa}
+  peft: {gradient_checkpointing: false, attn_implementation: sdpa, best_shape: true, offload_fraction: 0.25}
 timeouts: {load: 1.5h, step: 90, cell: "45m"}
 reporting: {output_dir: out, html: false, markdown: false, emit_json: false}
 )";
@@ -112,6 +112,7 @@ TEST(GoodSpecs, EveryKeyIsRead) {
   EXPECT_EQ(spec.device, "cpu");
   EXPECT_EQ(spec.hardware.vram_gb, 24);
   EXPECT_EQ(spec.hardware.pcie_gen, 4);
+  EXPECT_EQ(spec.hardware.vram_cap_mb, 24576);
   EXPECT_EQ(spec.models[0].display_name, "7B");
   EXPECT_EQ(spec.models[0].param_count_b, 7.6);
   EXPECT_EQ(spec.models[0].revision, "refs/pr/3");
@@ -133,6 +134,8 @@ TEST(GoodSpecs, EveryKeyIsRead) {
   EXPECT_EQ(spec.poros.vram_budget_mb, 8000);
   EXPECT_EQ(spec.peers.at("peft").attn_implementation, "sdpa");
   EXPECT_FALSE(spec.peers.at("peft").gradient_checkpointing);
+  EXPECT_TRUE(spec.peers.at("peft").best_shape);
+  EXPECT_EQ(spec.peers.at("peft").offload_fraction, 0.25);
   EXPECT_TRUE(spec.peers.at("unsloth").gradient_checkpointing);
   EXPECT_EQ(spec.timeouts.load_s, 5400);
   EXPECT_EQ(spec.timeouts.step_s, 90);
@@ -254,6 +257,21 @@ TEST(SpecHash, DifferencesNameTheKeysThatChanged) {
           R"(models[0].revision "main" "v2")",
           R"(models[1] -- {"model_id":"Qwen/Qwen2.5-32B","revision":"main","weights":"pretrained"})",
           "poros.sweep_rows null 8192", "training.steps 200 100"}));
+}
+
+TEST(GoodSpecs, BestShapeAddsACellToTheSameGroup) {
+  const std::string text = std::string(kSmallest) +
+                           "methods: [resident, peft]\npeers:\n  peft: {best_shape: true}\n"
+                           "training: {gradient_accumulation_steps: 8}\n";
+  const std::vector<CellSpec> cells = expand(parse(text));
+  ASSERT_EQ(cells.size(), 3U);
+  EXPECT_FALSE(cells[1].peer.best_shape);
+  EXPECT_TRUE(cells[2].peer.best_shape);
+  EXPECT_EQ(group_key(cells[2]), group_key(cells[0]));
+  EXPECT_NE(cell_key(cells[2]), cell_key(cells[1]));
+  // Without accumulation there is nothing to regroup.
+  const std::string one = text.substr(0, text.rfind('8')) + "1}\n";
+  EXPECT_EQ(expand(parse(one)).size(), 2U);
 }
 
 }  // namespace

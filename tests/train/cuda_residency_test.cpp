@@ -74,7 +74,7 @@ TEST_P(CudaResidency, PartialIsResident) {
   const auto bytes = [&](ResidencyKind kind) {
     settings.residency = {.kind = kind, .inputs_on_device = false};
     return make_memory_plan(*base_, plan_for(*base_, settings), adapter_.places, settings.residency)
-        .arena_bytes;
+        .device_bytes();
   };
   const std::uint64_t least = bytes(ResidencyKind::streamed), most = bytes(ResidencyKind::resident);
   settings.residency.kind = ResidencyKind::partial;

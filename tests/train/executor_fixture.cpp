@@ -94,6 +94,7 @@ Adapter lively_adapter(const BaseStore& base, std::int64_t rank,
   LoraSpec lora;
   lora.rank = rank;
   lora.alpha = 2.0 * static_cast<double>(rank);
+  lora.dropout = 0;  // the adapter's own; a plan says what a run does
   lora.target_modules = targets;
   Adapter adapter = initial_adapter(base.architecture(), lora, "test", 11);
   std::mt19937 generator(17);

@@ -33,7 +33,12 @@ class Request:
 
     @property
     def training(self) -> dict[str, Any]:
-        return self.cell["training"]
+        """The cell's training; with peer.best_shape the rows of a step in one micro-batch."""
+        training = self.cell["training"]
+        if not self.peer.get("best_shape"):
+            return training
+        rows = int(training["batch_size"]) * int(training["gradient_accumulation_steps"])
+        return training | {"batch_size": rows, "gradient_accumulation_steps": 1}
 
     @property
     def peer(self) -> dict[str, Any]:

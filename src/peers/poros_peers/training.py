@@ -48,6 +48,11 @@ def prepare_device(request: Request, record: Record) -> torch.device:
     torch.set_num_threads(request.threads)
     torch.manual_seed(int(request.training["seed"]))
     record.arm["threads"] = request.threads
+    record.arm["shape"] = {
+        "batch_size": int(request.training["batch_size"]),
+        "gradient_accumulation_steps": int(request.training["gradient_accumulation_steps"]),
+        "regrouped": bool(request.peer.get("best_shape")),
+    }
     if request.device == "cpu":
         record.device = {
             "kind": "cpu",

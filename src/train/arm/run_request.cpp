@@ -102,8 +102,7 @@ class Pass {
     record_.weights = session_.base->weights();
     record_.base_bytes = session_.base->bytes_by_storage();
     record_.trainable_params = session_.executor->trainable_parameters();
-    record_.planned_peak_mb =
-        static_cast<double>(memory.arena_bytes + memory.framework_bytes) / kMiB;
+    record_.planned_peak_mb = static_cast<double>(memory.device_bytes()) / kMiB;
     record_.versions = library_versions();
     if (on_cuda()) {
       describe_cuda();

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "plan/layer_roles.hpp"
 #include "train/arena.hpp"
 #include "train/device.hpp"
 #include "train/gemm.hpp"
@@ -39,30 +40,71 @@ double time_of(const Stream& stream, double seconds, const std::function<void()>
   return round(static_cast<int>(std::clamp(seconds / once, 5.0, 20000.0)));
 }
 
+/// Out and in of the layer's products: linears with one input are one product.
+struct Product {
+  std::int64_t out = 0, in = 0;
+  bool again = true;  // the backward makes it a second time
+};
+
+std::vector<Product> products_of(const LayerShape& layer) {
+  std::vector<Product> products(4);
+  const std::vector<LinearRole> roles = linear_roles(layer);
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    if (roles[i].router || roles[i].expert > 0) continue;
+    Product& product = products[static_cast<std::size_t>(roles[i].site)];
+    product.out += layer.linears[i].out;
+    product.in = layer.linears[i].in;
+    product.again = roles[i].site != Site::mlp_down;
+  }
+  return products;
+}
+
 }  // namespace
 
-Ceilings measure_ceilings(const Stream& stream, double seconds) {
-  Ceilings ceilings;
-  constexpr std::int64_t kSize = 8192;
-  constexpr std::uint64_t kBytes = static_cast<std::uint64_t>(kSize * kSize) * 2;
-  const DeviceBuffer a(kBytes, stream), b(kBytes, stream), c(kBytes, stream);
+double measure_products(const Stream& stream, const Architecture& architecture, std::int64_t rows,
+                        double seconds) {
+  const std::vector<Product> products = products_of(architecture.layers.front());
+  std::int64_t widest = 0, weight = 0;
+  double operations = 0;
+  for (const Product& product : products) {
+    widest = std::max({widest, product.in, product.out});
+    weight += product.in * product.out;
+    operations +=
+        2.0 * static_cast<double>(rows * product.in * product.out) * (product.again ? 3 : 2);
+  }
+  const auto bytes = [](std::int64_t elements) { return static_cast<std::uint64_t>(2 * elements); };
+  const DeviceBuffer weights(bytes(weight), stream), x(bytes(rows * widest), stream),
+      y(bytes(rows * widest), stream);
   const DeviceBuffer workspace(std::uint64_t{32} << 20, stream);
-  fill_random(stream, a, 1);
-  fill_random(stream, b, 2);
+  fill_random(stream, weights, 1);
+  fill_random(stream, x, 2);
   const auto engine = cuda_device().make_gemm(stream, workspace.data(), workspace.bytes());
-  const double product = time_of(stream, seconds, [&] {
+  const auto multiply = [&](const std::byte* w, const Product& product, bool forward) {
     engine->multiply(
-        {.a = {.data = a.data(), .dtype = DType::bf16, .stride = kSize},
-         .b = {.data = b.data(), .dtype = DType::bf16, .stride = kSize, .transposed = true},
-         .c = c.data(),
+        {.a = {.data = x.data(),
+               .dtype = DType::bf16,
+               .stride = forward ? product.in : product.out},
+         .b = {.data = w, .dtype = DType::bf16, .stride = product.in, .transposed = forward},
+         .c = y.data(),
          .c_dtype = DType::bf16,
-         .c_stride = kSize,
-         .m = kSize,
-         .n = kSize,
-         .k = kSize});
+         .c_stride = forward ? product.out : product.in,
+         .m = rows,
+         .n = forward ? product.out : product.in,
+         .k = forward ? product.in : product.out});
+  };
+  const double once = time_of(stream, seconds, [&] {
+    const std::byte* w = weights.data();
+    for (const Product& product : products) {
+      multiply(w, product, true);
+      if (product.again) multiply(w, product, true);
+      multiply(w, product, false);
+      w += bytes(product.in * product.out);
+    }
   });
-  ceilings.matrix_tflops = 2e-12 * kSize * kSize * kSize / product;
+  return 1e-12 * operations / once;
+}
 
+void measure_copies(const Stream& stream, Ceilings& ceilings) {
   const std::uint64_t big = std::uint64_t{2} << 30;
   const DeviceBuffer from(big, stream), to(big, stream);
   const double copy =
@@ -76,7 +118,6 @@ Ceilings measure_ceilings(const Stream& stream, double seconds) {
   const double link =
       time_of(stream, 0.1, [&] { copy_bytes(stream, to.data(), host.data(), part); });
   ceilings.host_link_gb_per_s = 1e-9 * static_cast<double>(part) / link;
-  return ceilings;
 }
 
 }  // namespace poros::bench

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "campaign/driver.hpp"
+
+namespace poros {
+
+/// Held while inputs are made: they are shared by all ranks, and so is their index. Rank 0 keeps
+/// it; alone there is nobody to keep out.
+class Driver::InputLock {
+ public:
+  explicit InputLock(Driver& driver);
+  ~InputLock();
+  InputLock(const InputLock&) = delete;
+  InputLock& operator=(const InputLock&) = delete;
+  /// False when the run is to stop.
+  [[nodiscard]] bool held() const { return held_; }
+
+ private:
+  RankSession* session_;
+  bool held_ = false;
+};
+
+}  // namespace poros
