@@ -132,7 +132,8 @@ std::optional<Json> Driver::measure_parity(GroupState& state, const PlannedCell&
     if (evidence.hashes && evidence.hashes->first && evidence.hashes->first->kind != "steps") {
       std::vector<fs::path> dumps;
       for (const PlannedCell* cell : {&a, &b}) {
-        dumps.push_back(fs::absolute(folder_.live() / ("dump-" + rank_name_ + "-" + cell->spec.method)));
+        dumps.push_back(
+            fs::absolute(folder_.live() / ("dump-" + rank_name_ + "-" + cell->spec.method)));
         fs::remove_all(dumps.back());
         fs::create_directories(dumps.back());
         auto pass = run_pass(state, *cell, "parity", 1,

@@ -9,8 +9,9 @@
 
 namespace poros {
 
-/// The cells of a spec: hardware x models x precisions x methods, in the order of the spec, so that the cells
-/// of a comparison group stand together. @throws Error(Fault::input) when two have the same key.
+/// The cells of a spec: hardware x models x precisions x methods, in the order of the spec, so that
+/// the cells of a comparison group stand together. @throws Error(Fault::input) when two have the
+/// same key.
 [[nodiscard]] std::vector<CellSpec> expand(const BenchmarkSpec& spec);
 
 /// The name of each cell's RunArtifact: {method}_{slug}_{precision}.json; where two cells would
