@@ -3,11 +3,14 @@
 // LoRA gradient of each architecture, on plain and packed rows. tests/goldens/reference/README.md
 // says how the figures were made.
 #include <algorithm>
+#include <map>
+#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "executor_fixture.hpp"
 #include "model/token_file.hpp"
+#include "train/optimizer.hpp"
 
 namespace poros {
 namespace {
@@ -89,6 +92,95 @@ TEST_P(ExecutorReference, LogitsLossAndGradients) {
     EXPECT_LE(relative_difference(got, part), kTolerance) << "row " << row;
   }
 }
+
+constexpr double kRate =
+    1e-3;  // the reference's, constant; decay and clipping are AdamW's defaults
+constexpr int kUpdates = 5;
+
+/// A case's model with its adapter, its rows and its figures of five updates on the same rows.
+struct Training {
+  explicit Training(const Case& test) {
+    const auto folder = goldens() / "reference" / test.name;
+    reference = read_f32(folder / "reference.safetensors");
+    tokens = read_token_file(goldens() / "reference" / "plain.tokens");
+    base = golden_base(goldens() / "checkpoints" / test.checkpoint, "fp32");
+    RunSettings settings;
+    settings.seq_len = tokens.seq_len;
+    settings.batch_size = tokens.rows;
+    executor =
+        make_executor(*base, read_adapter(folder / "adapter", base->architecture()), settings);
+    optimizer =
+        std::make_unique<AdamW>(flat_parameters(*executor), AdamWSettings{}, executor->stream());
+  }
+  [[nodiscard]] const std::vector<float>& figure(int step, const std::string& name) const {
+    return reference.at("fp32.plain.step" + std::to_string(step) + "." + name);
+  }
+  std::map<std::string, std::vector<float>> reference;
+  TokenFile tokens;
+  std::unique_ptr<BaseStore> base;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<AdamW> optimizer;
+};
+
+class FiveUpdates : public testing::TestWithParam<Case> {};
+
+TEST_P(FiveUpdates, EndAtTheReferencesAdapter) {
+  Training run(GetParam());
+  for (int step = 1; step <= kUpdates; ++step) {
+    (void)run.executor->run_step({run.tokens.ids, run.tokens.flags}, step - 1);
+    EXPECT_LE(relative_difference({run.executor->loss()}, run.figure(step, "loss")), 1e-4) << step;
+    const auto norm = static_cast<float>(run.optimizer->measure_norm().norm);
+    EXPECT_LE(relative_difference({norm}, run.figure(step, "grad_norm")), 1e-4) << step;
+    run.optimizer->update(kRate);
+  }
+  // Where a gradient is near 0 the first updates are its sign times the rate: the wider limit.
+  for (const ParameterView& view : run.executor->views()) {
+    EXPECT_LE(relative_difference(values_of(run.executor->master(), view),
+                                  run.figure(kUpdates, "weight." + view.name)),
+              5e-4)
+        << view.name;
+  }
+}
+
+TEST(AdamWReference, FedItsGradientsEndsAtItsWeightsAndMoments) {
+  const std::string name = "arch_llama";
+  Training run({name, name, "fp32", "plain"});
+  constexpr double kExact = 1e-6;  // fp32
+  for (int step = 1; step <= kUpdates; ++step) {
+    for (const ParameterView& view : run.executor->views()) {
+      const auto& gradient = run.figure(step, "gradient." + view.name);
+      std::copy(gradient.begin(), gradient.end(), run.executor->gradient() + view.offset);
+    }
+    (void)run.optimizer->measure_norm();
+    run.optimizer->update(kRate);
+    for (const ParameterView& view : run.executor->views()) {
+      EXPECT_LE(relative_difference(values_of(run.executor->master(), view),
+                                    run.figure(step, "weight." + view.name)),
+                kExact)
+          << view.name << " after update " << step;
+    }
+  }
+  for (const ParameterView& view : run.executor->views()) {
+    EXPECT_LE(relative_difference(values_of(run.executor->exp_avg(), view),
+                                  run.figure(kUpdates, "exp_avg." + view.name)),
+              kExact)
+        << view.name;
+    EXPECT_LE(relative_difference(values_of(run.executor->exp_avg_sq(), view),
+                                  run.figure(kUpdates, "exp_avg_sq." + view.name)),
+              kExact)
+        << view.name;
+  }
+}
+
+std::vector<Case> training_cases() {
+  std::vector<Case> cases = all_cases();
+  std::erase_if(cases,
+                [](const Case& test) { return test.base != "fp32" || test.tokens != "plain"; });
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, FiveUpdates, testing::ValuesIn(training_cases()),
+                         [](const testing::TestParamInfo<Case>& made) { return made.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Goldens, ExecutorReference, testing::ValuesIn(all_cases()),
                          [](const testing::TestParamInfo<Case>& made) {
