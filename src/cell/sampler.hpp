@@ -30,7 +30,7 @@ class GpuSampler {
   /// memory and processes of the device; what the sampling itself cost.
   [[nodiscard]] Json summary();
 
-  /// Flags for the record: "throttled", "shared_gpu".
+  /// Flags for the record: "throttled" (by heat or a fault; not by the power limit), "shared_gpu".
   [[nodiscard]] std::vector<std::string> flags() const;
 
  private:

@@ -44,7 +44,7 @@ TEST(GpuSampler, WaitsForItsInterval) {
 
 TEST(GpuSampler, FlagsAThrottledAndSharedGpu) {
   invent_gpus();
-  ::setenv("FAKE_NVML_THROTTLE", "4", 1);  // SW power cap
+  ::setenv("FAKE_NVML_THROTTLE", "0x24", 1);  // power cap and thermal
   ::setenv("FAKE_NVML_BUSY", "4242", 1);
   GpuSampler sampler("cuda", "", 0.0);
   sampler.tick();
@@ -52,9 +52,20 @@ TEST(GpuSampler, FlagsAThrottledAndSharedGpu) {
   EXPECT_EQ(found["gpu_uuid"], "GPU-aa");
   EXPECT_EQ(found["throttle_part"]["power_cap"], 1.0);
   EXPECT_EQ(found["other_processes"], 1);
+  EXPECT_EQ(found["throttle_part"]["thermal"], 1.0);
   EXPECT_EQ(sampler.flags(), (std::vector<std::string>{"throttled", "shared_gpu"}));
   ::unsetenv("FAKE_NVML_THROTTLE");
   ::unsetenv("FAKE_NVML_BUSY");
+}
+
+TEST(GpuSampler, AGpuAtItsPowerLimitIsNotFlagged) {
+  invent_gpus();
+  ::setenv("FAKE_NVML_THROTTLE", "4", 1);
+  GpuSampler sampler("cuda", "", 0.0);
+  sampler.tick();
+  EXPECT_EQ(sampler.summary()["throttle_part"]["power_cap"], 1.0);
+  EXPECT_TRUE(sampler.flags().empty());
+  ::unsetenv("FAKE_NVML_THROTTLE");
 }
 
 }  // namespace
