@@ -2,6 +2,7 @@
 #include "plan/memory_plan.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/error.hpp"
@@ -245,20 +246,16 @@ MemoryPlan make_memory_plan(const BaseStore& base, const NumericalPlan& plan,
     return memory;
   }
   const std::uint64_t budget = static_cast<std::uint64_t>(settings.budget_mb) * kMiB;
-  lay_out(memory, buffers, 0, cuda, flash);
-  if (memory.device_bytes() > budget) {
-    fail(Fault::input,
-         "poros.vram_budget_mb: {} is too little: with every block streamed a step takes {} MiB",
-         settings.budget_mb, (memory.device_bytes() + kMiB - 1) / kMiB);
-  }
-  // More resident blocks can free slots, so sizes need not grow evenly: take the largest number
-  // that fits.
-  for (std::int64_t resident = blocks; resident > 0; --resident) {
+  // More resident blocks can free slots, so sizes need not grow evenly (few large blocks: all of
+  // them can be less than the slots): take the largest number that fits.
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (std::int64_t resident = blocks; resident >= 0; --resident) {
     lay_out(memory, buffers, resident, cuda, flash);
     if (memory.device_bytes() <= budget) return memory;
+    least = std::min(least, memory.device_bytes());
   }
-  lay_out(memory, buffers, 0, cuda, flash);
-  return memory;
+  fail(Fault::input, "poros.vram_budget_mb: {} is too little: a step takes at least {} MiB",
+       settings.budget_mb, (least + kMiB - 1) / kMiB);
 }
 
 Json to_json(const MemoryPlan& plan) {

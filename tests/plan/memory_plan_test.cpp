@@ -107,6 +107,20 @@ TEST_F(MemoryPlans, BuffersOfOnePhaseNeverOverlap) {
   }
 }
 
+TEST_F(MemoryPlans, ABudgetForAllBlocksIsEnoughWhereSlotsTakeMore) {
+  // Ten layers in blocks of eight: two slots of eight layers are more than the ten.
+  FakeBase large(small_architecture(10), std::uint64_t{1} << 20);
+  const auto plan_of = [&](ResidencyKind kind, std::int64_t budget) {
+    return make_memory_plan(large, plan_, places_,
+                            {.kind = kind, .block_size = 8, .slots = 3, .budget_mb = budget});
+  };
+  const auto all = plan_of(ResidencyKind::resident, 0).device_bytes();
+  ASSERT_GT(plan_of(ResidencyKind::streamed, 0).device_bytes(), all);
+  const MemoryPlan kept =
+      plan_of(ResidencyKind::partial, static_cast<std::int64_t>((all >> 20) + 1));
+  EXPECT_EQ(kept.slots, 0);
+}
+
 TEST_F(MemoryPlans, ABudgetKeepsAsManyBlocksAsFit) {
   const std::uint64_t mib = std::uint64_t{1} << 20;
   FakeBase large(small_architecture(10), mib);
