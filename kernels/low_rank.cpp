@@ -2,19 +2,12 @@
 #include "kernels/low_rank.hpp"
 
 #include "kernels/checks.hpp"
-#include "kernels/low_rank_shape.hpp"
 
 namespace poros {
 namespace {
 
 void require_count(const char* name, int count) {
   require(name, count >= 0 && count <= kLowRankParts, "too many parts");
-}
-
-void require_scratch(const char* name, const Stream& stream, const void* workspace,
-                     const void* counters) {
-  require(name, stream.device != DeviceKind::cuda || (workspace != nullptr && counters != nullptr),
-          "CUDA needs a workspace and counters");
 }
 
 }  // namespace
@@ -24,20 +17,11 @@ bool low_rank_fits(std::int64_t rows, std::int64_t width, std::int64_t rank) {
          rank > 0 && rank <= kLowRankMost;
 }
 
-std::int64_t low_rank_project_workspace(std::int64_t rows, std::int64_t rank) {
-  return kLowRankParts * project_splits(rows, std::int64_t{1} << 40, rank) * rows * rank * 4;
-}
-
-std::int64_t low_rank_outer_workspace(std::int64_t rows, std::int64_t width, std::int64_t rank) {
-  return outer_groups(rows) * (width + kLowRankParts * kOuterTile) * rank * 4;
-}
-
 void low_rank_project(const Stream& stream, const LowRankProject& op) {
   const char* name = "low_rank_project";
   require_activation(name, op.dtype);
   require_count(name, op.count);
   if (op.rows == 0 || op.count == 0) return;
-  require_scratch(name, stream, op.workspace, op.counters);
   for (int i = 0; i < op.count; ++i) {
     const LowRankProject::Part& part = op.parts[static_cast<std::size_t>(i)];
     require(name, part.x != nullptr && part.w != nullptr && part.y != nullptr, "null operand");
@@ -55,7 +39,6 @@ void low_rank_outer(const Stream& stream, const LowRankOuter& op) {
   require_activation(name, op.dtype);
   require_count(name, op.count);
   if (op.rows == 0 || op.count == 0) return;
-  require_scratch(name, stream, op.workspace, op.counters);
   for (int i = 0; i < op.count; ++i) {
     const LowRankOuter::Part& part = op.parts[static_cast<std::size_t>(i)];
     require(name, part.x != nullptr && part.p != nullptr && part.c != nullptr, "null operand");

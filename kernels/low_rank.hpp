@@ -17,6 +17,7 @@ inline constexpr std::int64_t kLowRankMost = 128;   // columns of the thin side
 inline constexpr std::int64_t kLowRankRows = 64;    // rows of the wide side come in multiples of it
 inline constexpr std::int64_t kLowRankWidth = 32;   // its columns too
 inline constexpr std::int64_t kLowRankGranule = 8;  // columns of the thin side
+inline constexpr std::int64_t kLowRankGroup = 512;  // rows of one partial sum of an outer product
 
 /// y[i, j] = round(scale * sum_c x[i, c] * w[j, c]) of each part, for i < rows; columns of y from
 /// rank to padded are set to 0. x A^T of the forward, and dy B of the backward.
@@ -33,13 +34,11 @@ struct LowRankProject {
   int count = 0;
   std::int64_t rows = 0;
   DType dtype = DType::bf16;
-  void* workspace = nullptr;         // CUDA: low_rank_project_workspace() bytes, any content
-  std::int32_t* counters = nullptr;  // CUDA: kLowRankCounters zeros; zeros again afterwards
 };
 void low_rank_project(const Stream& stream, const LowRankProject& op);
 
 /// c[m * row + j * column] += scale * sum_i x[i, m] * p[i, j] of each part, over i < rows: partial
-/// sums of 512 rows each, added up in ascending order. dB = dy^T p and dA = q^T x.
+/// sums of kLowRankGroup rows each, added up in ascending order. dB = dy^T p and dA = q^T x.
 struct LowRankOuter {
   struct Part {
     const void* x = nullptr;  // [rows, width], x_stride
@@ -54,8 +53,6 @@ struct LowRankOuter {
   int count = 0;
   std::int64_t rows = 0;
   DType dtype = DType::bf16;
-  void* workspace = nullptr;         // CUDA: low_rank_outer_workspace() bytes
-  std::int32_t* counters = nullptr;  // CUDA: as above
 };
 void low_rank_outer(const Stream& stream, const LowRankOuter& op);
 
@@ -83,15 +80,6 @@ struct LowRankColumns {
   DType dtype = DType::bf16;
 };
 void low_rank_columns(const Stream& stream, const LowRankColumns& op);
-
-/// Counters that the two products need at most, for rows and widths up to 2^20.
-inline constexpr std::int64_t kLowRankCounters = std::int64_t{1} << 16;
-
-/// Scratch for any product with these sizes [bytes]: parts of `width` columns in all and at most
-/// `rank` columns each on the thin side.
-[[nodiscard]] std::int64_t low_rank_project_workspace(std::int64_t rows, std::int64_t rank);
-[[nodiscard]] std::int64_t low_rank_outer_workspace(std::int64_t rows, std::int64_t width,
-                                                    std::int64_t rank);
 
 /// Whether a product's sizes are such that low_rank_project and low_rank_outer take them.
 [[nodiscard]] bool low_rank_fits(std::int64_t rows, std::int64_t width, std::int64_t rank);

@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "kernels/backends.hpp"
-#include "kernels/low_rank_shape.hpp"
 #include "kernels/parallel.hpp"
 
 namespace poros::cpu {
@@ -48,9 +47,9 @@ void low_rank_outer(const Stream& stream, const LowRankOuter& op) {
       for (std::int64_t m = begin; m < end; ++m) {
         for (std::int64_t j = 0; j < part.rank; ++j) {
           float total = 0;
-          for (std::int64_t group = 0; group < op.rows; group += kOuterGroup) {
+          for (std::int64_t group = 0; group < op.rows; group += kLowRankGroup) {
             float sum = 0;
-            for (std::int64_t row = group; row < std::min(op.rows, group + kOuterGroup); ++row) {
+            for (std::int64_t row = group; row < std::min(op.rows, group + kLowRankGroup); ++row) {
               sum += read(part.x, op.dtype, row * part.x_stride + m) *
                      read(part.p, op.dtype, row * part.p_stride + j);
             }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "kernels/cuda_backend.hpp"
-#include "kernels/low_rank_shape.hpp"
 #include "kernels/matrix_unit.cuh"
 
 namespace poros::cuda {
@@ -101,13 +100,13 @@ __global__ void __launch_bounds__(kThreads, Tiles <= 4 ? 2 : 1)
     return ring + stage * stage_bytes(piece.rank) + kSlab * kColumns * 2 + row * pitch +
            (c ^ (row & swap)) * 16;
   };
-  const auto groups = static_cast<int>((op.rows + kOuterGroup - 1) / kOuterGroup);
+  const auto groups = static_cast<int>((op.rows + kLowRankGroup - 1) / kLowRankGroup);
 
   float total[Tiles / 2][4] = {};
   for (int set = 0; set < groups; set += kWarps) {
-    const std::int64_t first = static_cast<std::int64_t>(set + warp) * kOuterGroup;
+    const std::int64_t first = static_cast<std::int64_t>(set + warp) * kLowRankGroup;
     const auto slabs =
-        static_cast<int>(max(min(op.rows - first, kOuterGroup), std::int64_t{0})) / kSlab;
+        static_cast<int>(max(min(op.rows - first, kLowRankGroup), std::int64_t{0})) / kSlab;
     const auto fetch = [&](int i) {
       if (i < slabs) {
         const int stage = i % Stages;

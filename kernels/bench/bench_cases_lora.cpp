@@ -12,8 +12,6 @@
 namespace poros::bench {
 namespace {
 
-constexpr std::int64_t kScratch = std::int64_t{64} << 20;
-
 /// x A^T or dy B: `count` products of `width` columns that lie side by side in one matrix.
 Case project_case(const std::string& name, std::int64_t width, std::int64_t rank, int count) {
   const std::int64_t stride = count * width;
@@ -21,15 +19,10 @@ Case project_case(const std::string& name, std::int64_t width, std::int64_t rank
       .name = "low_rank_project " + name,
       .shape = shape_of(kRows, stride) + " r " + std::to_string(rank),
       .moved = 2.0 * static_cast<double>(kRows * stride + count * rank * (width + kRows)),
-      .operands = {input("x", kRows * stride),
-                   input("w", count * rank * width, DType::bf16, 0.02),
-                   output("y", kRows * count * rank),
-                   raw_bytes("workspace", kScratch),
-                   {.name = "counters",
-                    .fill = Fill::zeros,
-                    .bytes = static_cast<std::size_t>(kLowRankCounters) * 4}},
+      .operands = {input("x", kRows * stride), input("w", count * rank * width, DType::bf16, 0.02),
+                   output("y", kRows * count * rank)},
       .run = [=](const Stream& stream, const Pointers& p) {
-        LowRankProject op{.count = count, .rows = kRows, .workspace = p[3], .counters = ints(p[4])};
+        LowRankProject op{.count = count, .rows = kRows};
         for (int i = 0; i < count; ++i) {
           op.parts[static_cast<std::size_t>(i)] = {.x = static_cast<Bf16*>(p[0]) + i * width,
                                                    .w = static_cast<Bf16*>(p[1]) + i * rank * width,
@@ -53,16 +46,9 @@ Case outer_case(const std::string& name, std::int64_t width, std::int64_t rank, 
           .shape = shape_of(kRows, stride) + " r " + std::to_string(rank),
           .moved = 2.0 * static_cast<double>(kRows * (stride + count * rank)) +
                    8.0 * static_cast<double>(count * rank * width),
-          .operands = {input("x", kRows * stride),
-                       input("p", kRows * count * rank),
-                       sums,
-                       raw_bytes("workspace", kScratch),
-                       {.name = "counters",
-                        .fill = Fill::zeros,
-                        .bytes = static_cast<std::size_t>(kLowRankCounters) * 4}},
+          .operands = {input("x", kRows * stride), input("p", kRows * count * rank), sums},
           .run = [=](const Stream& stream, const Pointers& p) {
-            LowRankOuter op{
-                .count = count, .rows = kRows, .workspace = p[3], .counters = ints(p[4])};
+            LowRankOuter op{.count = count, .rows = kRows};
             for (int i = 0; i < count; ++i) {
               op.parts[static_cast<std::size_t>(i)] = {.x = static_cast<Bf16*>(p[0]) + i * width,
                                                        .p = static_cast<Bf16*>(p[1]) + i * rank,

@@ -101,19 +101,20 @@ void place_buffers(MemoryPlan& memory, const std::vector<StepBuffer>& buffers, b
   const std::uint64_t common = place(BufferPhase::always, 0);
   const std::uint64_t layer = place(BufferPhase::layer, common);
   const std::uint64_t head = place(BufferPhase::head, common);
-  memory.borrowed_bytes[0] = place(BufferPhase::mlp, 0);
-  memory.borrowed_bytes[1] = place(BufferPhase::attention_gradient, 0);
-  memory.borrowed_bytes[2] = place(BufferPhase::logits, 0);
+  memory.borrowed_bytes[kBorrowedMlp] = place(BufferPhase::mlp, 0);
+  memory.borrowed_bytes[kBorrowedAttentionGradient] = place(BufferPhase::attention_gradient, 0);
+  memory.borrowed_bytes[kBorrowedLogits] = place(BufferPhase::logits, 0);
   memory.borrowed_offset = std::max(layer, head);
-  const std::uint64_t* borrowed = memory.borrowed_bytes;
   memory.arena_bytes =
-      memory.borrowed_offset + (cuda ? 0 : std::max({borrowed[0], borrowed[1], borrowed[2]}));
+      memory.borrowed_offset +
+      (cuda ? 0 : *std::max_element(memory.borrowed_bytes.begin(), memory.borrowed_bytes.end()));
 }
 
 /// What is taken from LibTorch's allocator while a layer runs, at most.
 std::uint64_t beside_arena(const MemoryPlan& memory, const FlashTemporaries& flash) {
-  return std::max(
-      {memory.borrowed_bytes[0], memory.borrowed_bytes[1] + flash.backward, flash.forward});
+  return std::max({memory.borrowed_bytes[kBorrowedMlp],
+                   memory.borrowed_bytes[kBorrowedAttentionGradient] + flash.backward,
+                   flash.forward});
 }
 
 /// Which blocks stay in the arena: spread evenly, so that the copies of the others find compute to

@@ -3,6 +3,8 @@
 // says is what the arena takes; `poros check` prints the same figures.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -67,6 +69,14 @@ struct AdapterSlice {
   std::int64_t b_offset = 0;  // [elements] of B [out, rank]
 };
 
+/// Memory that is there for a part of the work only; one of them at a time.
+enum Borrowed : std::size_t {
+  kBorrowedMlp,
+  kBorrowedAttentionGradient,
+  kBorrowedLogits,
+  kBorrowedKinds
+};
+
 struct MemoryPlan {
   ResidencySettings settings;
   std::vector<BlockPlan> blocks;
@@ -82,8 +92,8 @@ struct MemoryPlan {
   /// gradients inside attention and the temporaries of LibTorch's attention, whichever is more. On
   /// the CPU it lies in the arena and this is 0.
   std::uint64_t framework_bytes = 0;
-  std::uint64_t borrowed_bytes[3] = {0, 0, 0};  // for MLP, attention's backward, logits
-  std::uint64_t borrowed_offset = 0;            // CPU: where in the arena they lie
+  std::array<std::uint64_t, kBorrowedKinds> borrowed_bytes = {};  // by Borrowed
+  std::uint64_t borrowed_offset = 0;  // CPU: where in the arena they lie
   std::uint64_t pinned_bytes = 0;
   std::uint64_t host_bytes = 0;  // pageable
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/low_rank.hpp"
 
 namespace poros {
 namespace {
@@ -134,37 +133,12 @@ void add_head(Collector& out, const Architecture& architecture, const NumericalP
   out.add("head.final_norm", always, hidden, kF32);
 }
 
-/// What the thin products of any dense site need [bytes].
-std::int64_t thin_workspace(const Architecture& architecture, const NumericalPlan& plan,
-                            const SiteRanks& ranks) {
-  std::int64_t most = 0;
-  for (const LayerShape& layer : architecture.layers) {
-    const std::vector<LinearRole> roles = linear_roles(layer);
-    for (std::size_t i = 0; i < roles.size(); ++i) {
-      if (roles[i].expert >= 0 || roles[i].router) continue;
-      const LinearShape& linear = layer.linears[i];
-      const std::int64_t rank = ranks.dense[static_cast<int>(roles[i].site)];
-      if (rank == 0 || rank > kLowRankMost) continue;
-      // The site's ranks are shared out among its linears: none has more columns than this one if
-      // it is the widest, and their tiles' ends are counted as well.
-      most =
-          std::max({most, low_rank_project_workspace(plan.row_capacity(), rank),
-                    low_rank_outer_workspace(plan.row_capacity(), linear.out + linear.in, rank)});
-    }
-  }
-  return most;
-}
-
 /// cublasLt's workspace. bf16 on the CPU: operands are converted to fp32 and the product is rounded
 /// once.
 void add_gemm_workspace(Collector& out, const Architecture& architecture, const NumericalPlan& plan,
                         const LayerExtents& size, const SiteRanks& ranks) {
   if (plan.device.cuda) {
-    // The thin products use it in their turn.
-    const std::int64_t thin = thin_workspace(architecture, plan, ranks);
-    const std::int64_t bytes = std::max(plan.gemm_workspace_bytes, thin);
-    if (thin > 0) out.add("lora.counters", BufferPhase::always, kLowRankCounters, kI32);
-    out.add("gemm.workspace", BufferPhase::always, bytes, 1);
+    out.add("gemm.workspace", BufferPhase::always, plan.gemm_workspace_bytes, 1);
     return;
   }
   if (plan.compute != ComputeType::bf16) return;

@@ -61,7 +61,7 @@ Arena::Arena(const MemoryPlan& plan, const Stream& stream) : plan_(plan), stream
   fill_bytes(stream, data_, 0, plan.arena_bytes);
 }
 
-std::byte* Arena::borrow(int which) {
+std::byte* Arena::borrow(Borrowed which) {
   if (stream_.device == DeviceKind::cpu) return data_ + plan_.borrowed_offset;
   borrowed_ = DeviceBuffer();
   if (plan_.borrowed_bytes[which] > 0) {

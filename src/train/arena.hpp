@@ -56,10 +56,10 @@ class Arena {
   [[nodiscard]] std::uint64_t bytes_of(const std::string& name) const;
   [[nodiscard]] std::uint64_t bytes() const { return plan_.arena_bytes; }
 
-  /// Memory for a part of a layer (index into MemoryPlan::borrowed_bytes). On CUDA it comes from
+  /// Memory for a part of a layer . On CUDA it comes from
   /// the framework's allocator, which keeps it for the next time, and what attention takes there in
   /// between has the same memory. One at a time: the last one is given back first.
-  std::byte* borrow(int which);
+  std::byte* borrow(Borrowed which);
   void give_back();
 
  private:

@@ -59,7 +59,7 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
           base, places, memory,
           {arena.find(plan.compute == ComputeType::bf16 ? "adapter.compute" : "adapter.master"),
            plan.compute == ComputeType::bf16, arena.find_as<float>("adapter.gradient"),
-           work.counters != nullptr && thin_products()},
+           thin_products()},
           context.dtype)),
       inputs(memory, arena, stream,
              static_cast<std::uint64_t>(plan.row_capacity() * architecture.hidden) *
@@ -99,12 +99,8 @@ const HostRows& Executor::Impl::own_head() {
 
 std::unique_ptr<GemmEngine> Executor::Impl::make_gemm() const {
   std::byte* workspace = arena.find("gemm.workspace");
-  if (stream.device == DeviceKind::cuda) {
-    // As the numerical plan says, whatever else the buffer serves.
-    return cuda_device().make_gemm(stream, workspace,
-                                   static_cast<std::size_t>(plan.gemm_workspace_bytes));
-  }
   const std::uint64_t bytes = workspace != nullptr ? arena.bytes_of("gemm.workspace") : 0;
+  if (stream.device == DeviceKind::cuda) return cuda_device().make_gemm(stream, workspace, bytes);
   return make_cpu_gemm(stream, reinterpret_cast<float*>(workspace), bytes);
 }
 

@@ -73,24 +73,13 @@ void low_rank_backward(const StepContext& context, const LinearGroupCall& call,
                    group.in, call.rows, 1.0F, lora.a_gradient);
 }
 
-/// A launch of a thin product.
-template <typename Op>
-Op thin(const StepContext& context, std::int64_t rows) {
-  Op op;
-  op.rows = rows;
-  op.dtype = context.dtype;
-  op.workspace = context.work->gemm_workspace;
-  op.counters = context.work->counters;
-  return op;
-}
-
 /// The same by thin products: two launches for all branches of the site.
 void thin_backward(const StepContext& context, const LinearGroupCall& call,
                    const InputGradient& gradient) {
   const LinearGroup& group = *call.group;
   const LoraSite& lora = group.lora;
-  LowRankProject project = thin<LowRankProject>(context, call.rows);
-  LowRankOuter outer = thin<LowRankOuter>(context, call.rows);
+  LowRankProject project{.rows = call.rows, .dtype = context.dtype};
+  LowRankOuter outer{.rows = call.rows, .dtype = context.dtype};
   for (std::size_t index = 0; index < group.linears.size(); ++index) {
     const Linear& linear = group.linears[index];
     if (linear.branch < 0) continue;
@@ -138,8 +127,7 @@ void low_rank_forward(const StepContext& context, const LinearGroupCall& call) {
   const LoraSite& lora = group.lora;
   if (call.rows == 0 || lora.rank == 0) return;
   if (lora.thin) {
-    LowRankProject project = thin<LowRankProject>(context, call.rows);
-    project.count = 1;
+    LowRankProject project{.count = 1, .rows = call.rows, .dtype = context.dtype};
     project.parts[0] = {.x = call.dropped.data,
                         .w = lora.a,
                         .y = call.low_rank.data,

@@ -33,7 +33,7 @@ Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_ta
   logsumexp = f32("attention.logsumexp");
   scores_rounded = arena.find("attention.scores_rounded");
   key_value_gradient = f32("attention.key_value_gradient");
-  const auto lend = [&](int which, const char* name, void** pointer) {
+  const auto lend = [&](Borrowed which, const char* name, void** pointer) {
     *pointer = nullptr;
     if (std::none_of(plan.buffers.begin(), plan.buffers.end(),
                      [&](const PlannedBuffer& buffer) { return buffer.name == name; })) {
@@ -41,15 +41,13 @@ Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_ta
     }
     loans_.push_back({which, pointer, plan.find(name).offset});
   };
-  lend(0, "layer.gate_up", &gate_up);
-  lend(0, "layer.activated", &activated);
-  lend(1, "layer.attention_gradient", &attention_gradient);
-  lend(1, "layer.qkv_gradient", &qkv_gradient);
-  lend(2, "head.logits", reinterpret_cast<void**>(&logits));
-  lend(2, "head.exponentials", &exponentials);
+  lend(kBorrowedMlp, "layer.gate_up", &gate_up);
+  lend(kBorrowedMlp, "layer.activated", &activated);
+  lend(kBorrowedAttentionGradient, "layer.attention_gradient", &attention_gradient);
+  lend(kBorrowedAttentionGradient, "layer.qkv_gradient", &qkv_gradient);
+  lend(kBorrowedLogits, "head.logits", reinterpret_cast<void**>(&logits));
+  lend(kBorrowedLogits, "head.exponentials", &exponentials);
   low_rank_gradient = arena.find("lora.low_rank_gradient");
-  gemm_workspace = arena.find("gemm.workspace");
-  counters = i32("lora.counters");
   dropped = arena.find("lora.dropped");
   dropped_gradient = arena.find("lora.dropped_gradient");
 
@@ -78,7 +76,7 @@ Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_ta
   }
 }
 
-void Workspace::borrow(int which) {
+void Workspace::borrow(Borrowed which) {
   std::byte* data = arena_.borrow(which);
   for (const Loan& loan : loans_) {
     *loan.pointer = loan.which == which ? data + loan.offset : nullptr;
@@ -86,15 +84,15 @@ void Workspace::borrow(int which) {
 }
 
 void Workspace::begin_mlp() {
-  borrow(0);
+  borrow(kBorrowedMlp);
 }
 
 void Workspace::begin_attention_gradient() {
-  borrow(1);
+  borrow(kBorrowedAttentionGradient);
 }
 
 void Workspace::begin_logits() {
-  borrow(2);
+  borrow(kBorrowedLogits);
   if (exponentials == nullptr) exponentials = logits;
 }
 

@@ -66,8 +66,6 @@ struct Workspace {
   float* key_value_gradient;  // [T, 2 key] with bf16
   void *gate_up, *activated;  // [S, 2I], [S, I]; its gradient takes its place
   void* low_rank_gradient;    // [T, ranks of a site]
-  void* gemm_workspace;       // of the thin products too
-  std::int32_t* counters;     // of the thin products; CUDA only
   void *dropped, *dropped_gradient;
   float* logits;  // [T, vocabulary chunk]
   void* exponentials;
@@ -82,9 +80,9 @@ struct Workspace {
   } moe;
 
  private:
-  void borrow(int which);
+  void borrow(Borrowed which);
   struct Loan {
-    int which;
+    Borrowed which;
     void** pointer;
     std::uint64_t offset;
   };

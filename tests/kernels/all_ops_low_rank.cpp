@@ -16,15 +16,8 @@ void products(Runner& run, std::int64_t rank) {
   constexpr DType dtype = DType::bf16;
   const std::string name = "low_rank " + std::to_string(rank);
   const std::int64_t padded = (rank + 15) / 16 * 16;
-  const std::int64_t bytes =
-      std::max(low_rank_project_workspace(kTokens, rank),
-               low_rank_outer_workspace(kTokens, kWidths[0] + kWidths[1] + kWidths[2], rank));
-  void* workspace = run.put(std::vector<std::uint8_t>(static_cast<std::size_t>(bytes), 0xFF));
-  auto* counters = run.put(std::vector<std::int32_t>(static_cast<std::size_t>(kLowRankCounters)));
-  LowRankProject project{
-      .count = 3, .rows = kTokens, .dtype = dtype, .workspace = workspace, .counters = counters};
-  LowRankOuter outer{
-      .count = 3, .rows = kTokens, .dtype = dtype, .workspace = workspace, .counters = counters};
+  LowRankProject project{.count = 3, .rows = kTokens, .dtype = dtype};
+  LowRankOuter outer{.count = 3, .rows = kTokens, .dtype = dtype};
   for (std::size_t i = 0; i < 3; ++i) {
     const std::int64_t width = kWidths[i], stride = width + padded;
     const auto seed = static_cast<unsigned>(200 + i);
@@ -60,7 +53,6 @@ void products(Runner& run, std::int64_t rank) {
     run.keep(part + " x and y", outer.parts[i].x, dtype, kTokens * outer.parts[i].x_stride);
     run.keep(part + " c", outer.parts[i].c, DType::f32, rank * kWidths[i], Agreement::close, kSums);
   }
-  run.keep_integers(name + " counters", counters, kLowRankCounters);
 }
 
 }  // namespace
