@@ -114,7 +114,7 @@ void place_buffers(MemoryPlan& memory, const std::vector<StepBuffer>& buffers, b
 std::uint64_t beside_arena(const MemoryPlan& memory, const FlashTemporaries& flash) {
   return std::max({memory.borrowed_bytes[kBorrowedMlp],
                    memory.borrowed_bytes[kBorrowedAttentionGradient] + flash.backward,
-                   flash.forward});
+                   memory.borrowed_bytes[kBorrowedLogits], flash.forward});
 }
 
 /// Which blocks stay in the arena: spread evenly, so that the copies of the others find compute to

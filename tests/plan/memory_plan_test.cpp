@@ -107,6 +107,15 @@ TEST_F(MemoryPlans, BuffersOfOnePhaseNeverOverlap) {
   }
 }
 
+TEST_F(MemoryPlans, WhatIsTakenBesideTheArenaHoldsTheLargestPart) {
+  NumericalPlan plan = plan_;
+  plan.device.cuda = true;
+  plan.vocabulary_chunk = 4096;  // a head that is wider than the small MLP
+  const MemoryPlan memory = make_memory_plan(base_, plan, places_, {});
+  EXPECT_GT(memory.borrowed_bytes[kBorrowedLogits], memory.borrowed_bytes[kBorrowedMlp]);
+  for (const std::uint64_t bytes : memory.borrowed_bytes) EXPECT_GE(memory.framework_bytes, bytes);
+}
+
 TEST_F(MemoryPlans, ABudgetForAllBlocksIsEnoughWhereSlotsTakeMore) {
   // Ten layers in blocks of eight: two slots of eight layers are more than the ten.
   FakeBase large(small_architecture(10), std::uint64_t{1} << 20);
