@@ -6,17 +6,13 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/median.hpp"
 
 namespace poros {
 namespace {
 
 void need_values(const std::vector<double>& values, const char* what) {
   if (values.empty()) fail(Fault::run, "{} of no values", what);
-}
-
-double median_of_sorted(const std::vector<double>& sorted) {
-  const std::size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[middle] : 0.5 * (sorted[middle - 1] + sorted[middle]);
 }
 
 double quantile_of_sorted(const std::vector<double>& sorted, double q) {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <cstdlib>
 
 #include <unistd.h>
 
 #include "base/error.hpp"
 #include "base/sha256.hpp"
+#include "base/text.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
@@ -20,11 +20,6 @@ fs::path program_folder() {
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
   if (length <= 0) return ".";
   return fs::path(std::string(path.data(), static_cast<std::size_t>(length))).parent_path();
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 /// The first of folder/relative, for the folders in which a build or an installation keeps things.
@@ -66,12 +61,12 @@ std::string hash_of_runners(const fs::path& peers_dir) {
 InstallPaths find_install_paths(const fs::path& cell_program) {
   InstallPaths paths;
   paths.cell_program = cell_program.empty() ? program_folder() / "poros-cell" : cell_program;
-  const std::string peers_dir = variable("POROS_PEERS_DIR");
+  const std::string peers_dir = environment_variable("POROS_PEERS_DIR");
   paths.peers_dir = peers_dir.empty() ? first_existing("src/peers") : fs::path(peers_dir);
-  paths.python = variable("POROS_PYTHON");
+  paths.python = environment_variable("POROS_PYTHON");
   if (paths.python.empty()) paths.python = environment_python("python");
   if (paths.python.empty()) paths.python = "python3";
-  paths.peers_python = variable("POROS_PEERS_PYTHON");
+  paths.peers_python = environment_variable("POROS_PEERS_PYTHON");
   if (paths.peers_python.empty()) paths.peers_python = environment_python("peers");
   return paths;
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/median.hpp"
+
 namespace poros {
 namespace {
 
@@ -17,8 +19,7 @@ double mean(const std::vector<double>& values) {
 /// Of at least one value.
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+  return median_of_sorted(values);
 }
 
 /// Over the population, of at least one value.

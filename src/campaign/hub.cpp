@@ -1,30 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/hub.hpp"
 
-#include <cstdlib>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
-namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-}  // namespace
-
 fs::path hub_cache() {
-  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
+  if (const std::string cache = environment_variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = environment_variable("HF_HOME"); !home.empty())
+    return fs::path(home) / "hub";
+  if (const std::string cache = environment_variable("XDG_CACHE_HOME"); !cache.empty()) {
     return fs::path(cache) / "huggingface" / "hub";
   }
-  return fs::path(variable("HOME")) / ".cache" / "huggingface" / "hub";
+  return fs::path(environment_variable("HOME")) / ".cache" / "huggingface" / "hub";
 }
 
 fs::path hub_snapshot(const std::string& model_id, const std::string& revision) {

@@ -10,6 +10,7 @@
 
 #include "base/files.hpp"
 #include "base/nvml.hpp"
+#include "base/text.hpp"
 #include "campaign/attempt.hpp"
 #include "campaign/slurm_rank.hpp"
 #include "receipts/lease.hpp"
@@ -17,13 +18,10 @@
 namespace poros {
 namespace {
 
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const auto end = std::min(text.find(','), text.size());
-    if (end > 0) parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+/// The parts between commas that are not empty.
+std::vector<std::string> listed(std::string_view text) {
+  std::vector<std::string> parts = split(text, ',');
+  std::erase(parts, "");
   return parts;
 }
 
@@ -31,7 +29,7 @@ std::vector<std::string> split(std::string_view text) {
 cpu_set_t cpu_list(const std::string& text) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  for (const std::string& range : split(text.substr(0, text.find('\n')))) {
+  for (const std::string& range : listed(text.substr(0, text.find('\n')))) {
     int first = 0, last = 0;
     const char* end = range.data() + range.size();
     const auto head = std::from_chars(range.data(), end, first);
@@ -69,7 +67,7 @@ Placement place_rank(const std::string& device, int local_rank, int local_size) 
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::vector<std::string> tokens;
   if (visible != nullptr) {
-    tokens = split(visible);
+    tokens = listed(visible);
   } else if (nvml != nullptr) {
     for (const GpuInfo& gpu : nvml->gpus()) tokens.push_back(gpu.uuid);
   }

@@ -13,24 +13,13 @@
 #include "base/files.hpp"
 #include "base/sha256.hpp"
 #include "base/subprocess.hpp"
+#include "base/text.hpp"
 #include "campaign/slurm_commands.hpp"
 #include "campaign/summary.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
 namespace {
-
-std::vector<std::string> split(const std::string& text, char mark) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == mark) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
 
 std::string text_of(const Json& json, const char* key) {
   const auto found = json.find(key);

@@ -4,18 +4,14 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 #include <unistd.h>
 
+#include "base/text.hpp"
+
 namespace poros {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::optional<std::int64_t> number(const std::string& text) {
   std::int64_t value = 0;
@@ -27,7 +23,7 @@ std::optional<std::int64_t> number(const std::string& text) {
 }
 
 std::string node_name() {
-  if (std::string name = variable("SLURMD_NODENAME"); !name.empty()) return name;
+  if (std::string name = environment_variable("SLURMD_NODENAME"); !name.empty()) return name;
   char host[256] = "";
   if (::gethostname(host, sizeof host - 1) != 0) return {};
   const std::string name = host;
@@ -37,30 +33,26 @@ std::string node_name() {
 }  // namespace
 
 std::string announced_gpu_type() {
-  if (std::string type = variable("POROS_GPU_TYPE"); !type.empty()) return type;
-  const std::string all = variable("POROS_NODE_TYPES");
+  if (std::string type = environment_variable("POROS_GPU_TYPE"); !type.empty()) return type;
   const std::string wanted = node_name() + "=";
-  for (std::string_view left = all; !left.empty();) {
-    const auto end = std::min(left.find(','), left.size());
-    const std::string_view entry = left.substr(0, end);
-    if (entry.starts_with(wanted)) return std::string(entry.substr(wanted.size()));
-    left.remove_prefix(std::min(end + 1, left.size()));
+  for (const std::string& entry : split(environment_variable("POROS_NODE_TYPES"), ',')) {
+    if (entry.starts_with(wanted)) return entry.substr(wanted.size());
   }
   return {};
 }
 
 BatchStart batch_start() {
-  return {variable("SLURM_JOB_ID"), variable("SLURM_RESTART_COUNT"),
-          variable("SLURM_ARRAY_TASK_ID")};
+  return {environment_variable("SLURM_JOB_ID"), environment_variable("SLURM_RESTART_COUNT"),
+          environment_variable("SLURM_ARRAY_TASK_ID")};
 }
 
 bool is_earlier_start(const LeaseHolder& holder) {
   if (holder.job.empty()) return false;
-  if (holder.job == variable("POROS_CONTINUES")) return true;
+  if (holder.job == environment_variable("POROS_CONTINUES")) return true;
   const auto then = number(holder.restart.empty() ? "0" : holder.restart);
-  const std::string restart = variable("SLURM_RESTART_COUNT");
+  const std::string restart = environment_variable("SLURM_RESTART_COUNT");
   const auto now = number(restart.empty() ? "0" : restart);
-  return holder.job == variable("SLURM_JOB_ID") && then && now && *then < *now;
+  return holder.job == environment_variable("SLURM_JOB_ID") && then && now && *then < *now;
 }
 
 JournalOptions batch_journal_options(const std::filesystem::path& journal) {
@@ -71,11 +63,12 @@ JournalOptions batch_journal_options(const std::filesystem::path& journal) {
 }
 
 std::optional<double> job_seconds_left() {
-  const auto end_s = number(variable("SLURM_JOB_END_TIME"));
+  const auto end_s = number(environment_variable("SLURM_JOB_END_TIME"));
   if (!end_s || *end_s <= 0) return std::nullopt;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const double now_s = std::chrono::duration<double>(now).count();
-  return static_cast<double>(*end_s - number(variable("POROS_WARN_S")).value_or(0)) - now_s;
+  return static_cast<double>(*end_s - number(environment_variable("POROS_WARN_S")).value_or(0)) -
+         now_s;
 }
 
 }  // namespace poros

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "campaign/open_campaign.hpp"
@@ -19,14 +20,6 @@
 namespace poros {
 namespace fs = std::filesystem;
 namespace {
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts));
-}
 
 std::string printed_jobs(const Submission& submission) {
   std::string text;

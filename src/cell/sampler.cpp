@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/median.hpp"
 
 namespace poros {
 namespace {
@@ -15,10 +16,7 @@ constexpr double kThrottledPart = 0.05;  // of the samples; less is an accident 
 Json spread(std::vector<double> values) {
   if (values.empty()) return nullptr;
   std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  const double median =
-      values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-  return {{"min", values.front()}, {"median", median}, {"max", values.back()}};
+  return {{"min", values.front()}, {"median", median_of_sorted(values)}, {"max", values.back()}};
 }
 
 template <typename T>

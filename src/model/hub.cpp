@@ -3,19 +3,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 /// A part of a hub id or a revision: letters, digits, '.', '_', '-', not only dots.
 bool is_plain_part(const std::string& part) {
@@ -35,12 +30,14 @@ std::string trimmed(std::string text) {
 }  // namespace
 
 fs::path hub_cache_folder() {
-  if (const std::string folder = variable("HF_HUB_CACHE"); !folder.empty()) return folder;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
+  if (const std::string folder = environment_variable("HF_HUB_CACHE"); !folder.empty())
+    return folder;
+  if (const std::string home = environment_variable("HF_HOME"); !home.empty())
+    return fs::path(home) / "hub";
+  if (const std::string cache = environment_variable("XDG_CACHE_HOME"); !cache.empty()) {
     return fs::path(cache) / "huggingface" / "hub";
   }
-  const std::string home = variable("HOME");
+  const std::string home = environment_variable("HOME");
   if (home.empty()) fail(Fault::environment, "no hub cache folder: set HF_HOME");
   return fs::path(home) / ".cache" / "huggingface" / "hub";
 }
@@ -60,7 +57,8 @@ fs::path resolve_model(const std::string& model_id, const std::string& revision,
                        const fs::path& spec_folder) {
   if (!is_hub_id(model_id)) {
     fs::path path = model_id;
-    if (model_id.starts_with("~/")) path = fs::path(variable("HOME")) / model_id.substr(2);
+    if (model_id.starts_with("~/"))
+      path = fs::path(environment_variable("HOME")) / model_id.substr(2);
     if (path.is_relative()) path = spec_folder / path;
     path = path.lexically_normal();
     if (!fs::exists(path))

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "model/architectures.hpp"
 #include "model/base_source.hpp"
 #include "model/checkpoint_digest.hpp"
@@ -31,15 +32,12 @@ std::shared_ptr<const BaseSource> make_source(const BaseRequest& request, const 
 }  // namespace
 
 fs::path default_cache_folder() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-  };
-  if (const std::string folder = variable("POROS_CACHE_DIR"); !folder.empty()) return folder;
-  if (const std::string folder = variable("XDG_CACHE_HOME"); !folder.empty()) {
+  if (const std::string folder = environment_variable("POROS_CACHE_DIR"); !folder.empty())
+    return folder;
+  if (const std::string folder = environment_variable("XDG_CACHE_HOME"); !folder.empty()) {
     return fs::path(folder) / "poros";
   }
-  if (const std::string home = variable("HOME"); !home.empty()) {
+  if (const std::string home = environment_variable("HOME"); !home.empty()) {
     return fs::path(home) / ".cache" / "poros";
   }
   fail(Fault::environment, "no cache folder: set POROS_CACHE_DIR");

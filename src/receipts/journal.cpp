@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include <fcntl.h>
@@ -14,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
@@ -38,11 +38,6 @@ namespace {
 
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 struct FileId {
@@ -239,9 +234,9 @@ JournalWriter JournalWriter::open(const fs::path& journal, const JournalOptions&
          journal.string(), *view.holder->receipts, count, journal.filename().string(), view.epoch);
   }
 
-  state->lease =
-      this_process(options.job.empty() ? variable("SLURM_JOB_ID") : options.job,
-                   options.restart.empty() ? variable("SLURM_RESTART_COUNT") : options.restart);
+  state->lease = this_process(
+      options.job.empty() ? environment_variable("SLURM_JOB_ID") : options.job,
+      options.restart.empty() ? environment_variable("SLURM_RESTART_COUNT") : options.restart);
   state->lease.epoch = std::max(view.epoch, content.last_epoch) + 1;
   // The journal was read after the lease was looked at. Had another taken the lease in between and
   // written, last_epoch would be his and the next epoch free: look again before making it.

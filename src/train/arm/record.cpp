@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.hpp"
+#include "base/median.hpp"
 #include "train/memory_probe.hpp"
 
 namespace poros {
@@ -47,8 +48,7 @@ std::optional<double> median_after(const std::vector<double>& values, std::int64
   if (warmup < 0 || static_cast<std::int64_t>(values.size()) <= warmup) return std::nullopt;
   std::vector<double> rest(values.begin() + warmup, values.end());
   std::sort(rest.begin(), rest.end());
-  const std::size_t middle = rest.size() / 2;
-  return rest.size() % 2 == 1 ? rest[middle] : 0.5 * (rest[middle - 1] + rest[middle]);
+  return median_of_sorted(rest);
 }
 
 void record_end(PassRecord& record, const TrainSummary& summary, std::int64_t steps) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/median.hpp"
 #include "base/sha256.hpp"
 #include "model/token_file.hpp"
 #include "plan/layer_roles.hpp"
@@ -18,8 +19,7 @@ namespace {
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+  return median_of_sorted(values);
 }
 
 ResidencySettings settings_of(const std::string& arm, const Options& options) {
