@@ -147,8 +147,7 @@ def run(request: Request, record: Record, events: Events) -> None:
 
     from . import training
 
-    if request.cell["precision"] != "nf4":
-        raise Skipped("unsupported", f"precision {request.cell['precision']}: this arm loads nf4")
+    peft.require_nf4(request)
     if not request.peer.get("gradient_checkpointing", True):
         raise Skipped(
             "unsupported",
@@ -171,19 +170,14 @@ def run(request: Request, record: Record, events: Events) -> None:
     if count == 0:
         raise ArmError("nothing_offloaded", f"{why}: no layer is offloaded; this would be peft")
     places = move_and_offload(model, layers[len(layers) - count :], device)
-    record.arm |= {
-        "attn_implementation": model.config._attn_implementation,
+    record.arm |= peft.shared_facts(model, tokens, request, device) | {
         "gradient_checkpointing": True,
-        "compute_dtype": request.compute_dtype,
-        "autocast": device.type == "cuda" and request.compute_dtype == "bf16",
         "offloaded_layers": count,
         "layers": len(layers),
         "offload_chosen_by": why,
         "frozen_bytes": places,
         "adapters_on": device.type,
         "arrangement": "AlignDevicesHook(offload) on frozen modules, adapters kept on the GPU",
-        "dtypes": peft.ends_dtypes(model),
-        "packed": tokens.is_packed(),
     }
     training.train(model, tokens, request, record, events, device)
     record.weights = weights_of(request)

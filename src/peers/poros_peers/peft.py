@@ -24,6 +24,8 @@ from .request import Request
 if TYPE_CHECKING:
     import torch
 
+    from .token_file import TokenFile
+
 METHOD = "peft"
 PACKAGES = ("torch", "transformers", "accelerate", "bitsandbytes", "peft")
 ALSO_RECORDED = ("safetensors", "tokenizers", "numpy")
@@ -132,12 +134,30 @@ def attach_adapter(model: torch.nn.Module, request: Request) -> torch.nn.Module:
     return model
 
 
+def require_nf4(request: Request) -> None:
+    """Raises Skipped for a precision that these libraries are not run in."""
+    if request.cell["precision"] != "nf4":
+        raise Skipped("unsupported", f"precision {request.cell['precision']}: this arm loads nf4")
+
+
+def shared_facts(
+    model: torch.nn.Module, tokens: TokenFile, request: Request, device: torch.device
+) -> dict[str, Any]:
+    """What every arm of these libraries records of itself."""
+    return {
+        "attn_implementation": getattr(model.config, "_attn_implementation", None),
+        "compute_dtype": request.compute_dtype,
+        "autocast": device.type == "cuda" and request.compute_dtype == "bf16",
+        "dtypes": ends_dtypes(model),
+        "packed": tokens.is_packed(),
+    }
+
+
 def run(request: Request, record: Record, events: Events) -> None:
     """Loads, trains and records; protocol.main calls it."""
     from . import training
 
-    if request.cell["precision"] != "nf4":
-        raise Skipped("unsupported", f"precision {request.cell['precision']}: this arm loads nf4")
+    require_nf4(request)
     record.versions |= versions_of(ALSO_RECORDED)
     device = training.prepare_device(request, record)
     events.phase("load")
@@ -150,15 +170,10 @@ def run(request: Request, record: Record, events: Events) -> None:
         # The non-reentrant kind needs no input that requires a gradient.
         model.gradient_checkpointing_enable({"use_reentrant": False})
     record.base_bytes = base_bytes(model)
-    record.arm |= {
-        "attn_implementation": model.config._attn_implementation,
+    record.arm |= shared_facts(model, tokens, request, device) | {
         "gradient_checkpointing": checkpointing,
-        "compute_dtype": request.compute_dtype,
-        "autocast": device.type == "cuda" and request.compute_dtype == "bf16",
         "prepare_model_for_kbit_training": False,
         "quantised_linears": len(quantised_linears(model)),
-        "dtypes": ends_dtypes(model),
-        "packed": tokens.is_packed(),
     }
     training.train(model, tokens, request, record, events, device)
     record.weights = weights_of(request)

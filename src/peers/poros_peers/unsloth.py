@@ -134,8 +134,7 @@ def run(request: Request, record: Record, events: Events) -> None:
 
 
 def run_in(folder: Path, request: Request, record: Record, events: Events) -> None:
-    if request.cell["precision"] != "nf4":
-        raise Skipped("unsupported", f"precision {request.cell['precision']}: this arm loads nf4")
+    peft.require_nf4(request)
     prepare_environment(folder)
     import_unsloth(request.device)
     from unsloth import FastLanguageModel
@@ -169,14 +168,9 @@ def run_in(folder: Path, request: Request, record: Record, events: Events) -> No
     copy_adapter(model, request)
     model = FastLanguageModel.for_training(model, use_gradient_checkpointing=checkpointing)
     record.base_bytes = peft.base_bytes(model)
-    record.arm |= {
-        "attn_implementation": getattr(model.config, "_attn_implementation", None),
+    record.arm |= peft.shared_facts(model, tokens, request, device) | {
         "gradient_checkpointing": checkpointing,
-        "compute_dtype": request.compute_dtype,
-        "autocast": device.type == "cuda" and request.compute_dtype == "bf16",
         "quantised_linears": len(peft.quantised_linears(model)),
-        "dtypes": peft.ends_dtypes(model),
-        "packed": tokens.is_packed(),
     }
     training.train(model, tokens, request, record, events, device)
     record.weights = weights_of(request)
