@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "campaign/doctor.hpp"
+#include "cell/environment.hpp"
 
 namespace poros {
 namespace {
@@ -26,17 +27,6 @@ constexpr std::size_t kDiskTest_bytes = std::size_t{256} << 20;
 Finding row(std::string name, std::string value, Health health = Health::ok,
             std::string mend = "") {
   return {"machine", std::move(name), std::move(value), health, std::move(mend)};
-}
-
-/// A line of /proc/meminfo [bytes]; 0 where it is missing.
-double meminfo(const std::string& name) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(name + ":", 0) == 0) {
-      return 1024.0 * std::strtod(line.c_str() + name.size() + 1, nullptr);
-    }
-  }
-  return 0;
 }
 
 /// The limit that a container sets on memory [bytes]; 0: none.
@@ -124,7 +114,8 @@ void examine_host(const DoctorOptions& options, std::vector<Finding>& findings) 
   findings.push_back(row(
       "CPU", fmt::format("{} hardware threads, {} NUMA node{}", std::thread::hardware_concurrency(),
                          numa_nodes(), numa_nodes() == 1 ? "" : "s")));
-  const double total = meminfo("MemTotal"), available = meminfo("MemAvailable");
+  const double total = meminfo_bytes("MemTotal").value_or(0),
+               available = meminfo_bytes("MemAvailable").value_or(0);
   Finding memory =
       row("memory", fmt::format("{:.1f} GB, {:.1f} GB available", total / kGb, available / kGb));
   const double limit = cgroup_limit();

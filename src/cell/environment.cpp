@@ -29,12 +29,6 @@ Json value_of(const char* path, std::string_view name, char separator) {
   return nullptr;
 }
 
-Json memory_mb() {
-  const Json text = value_of("/proc/meminfo", "MemTotal", ':');
-  if (!text.is_string()) return nullptr;
-  return static_cast<double>(std::strtoull(text.get<std::string>().c_str(), nullptr, 10)) / 1024.0;
-}
-
 /// "550.54" from "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54  Tue ...".
 Json nvidia_driver() {
   std::ifstream file("/proc/driver/nvidia/version");
@@ -67,6 +61,12 @@ bool is_allowed(const std::string& name) {
 
 }  // namespace
 
+std::optional<double> meminfo_bytes(std::string_view name) {
+  const Json text = value_of("/proc/meminfo", name, ':');
+  if (!text.is_string()) return std::nullopt;
+  return 1024.0 * static_cast<double>(std::strtoull(text.get<std::string>().c_str(), nullptr, 10));
+}
+
 std::string without_userinfo(std::string text) {
   for (auto at = text.find("://"); at != std::string::npos; at = text.find("://", at)) {
     at += 3;
@@ -87,7 +87,8 @@ Json environment_snapshot(const std::map<std::string, std::string>& environment)
   snapshot["os"] = value_of("/etc/os-release", "PRETTY_NAME", '=');
   snapshot["cpu_model"] = value_of("/proc/cpuinfo", "model name", ':');
   snapshot["cpu_cores"] = std::thread::hardware_concurrency();
-  snapshot["memory_mb"] = memory_mb();
+  const auto memory = meminfo_bytes("MemTotal");
+  snapshot["memory_mb"] = memory ? Json(*memory / 1048576.0) : Json(nullptr);
   snapshot["nvidia_driver"] = nvidia_driver();
   Json variables = Json::object();
   for (const auto& [name, value] : environment) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/json.hpp"
 #include "cell/redact.hpp"
@@ -25,6 +27,9 @@ struct BuildInfo {
 /// MKL_*, CUDA_*, NCCL_*, SLURM_JOB_* and a few by name), never one with a secret-like name, and
 /// user names and passwords are cut from URLs.
 [[nodiscard]] Json environment_snapshot(const std::map<std::string, std::string>& environment);
+
+/// A line of /proc/meminfo ("MemTotal", "MemAvailable") [bytes]; empty where it is missing.
+[[nodiscard]] std::optional<double> meminfo_bytes(std::string_view name);
 
 /// The command line as a list, redacted by value.
 [[nodiscard]] Json command_line(int argc, char** argv, const Redactor& redactor);

@@ -2,14 +2,13 @@
 #include "train/arm/probe.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "train/arena.hpp"
 #include "train/device.hpp"
 
 namespace poros {
@@ -19,47 +18,22 @@ constexpr std::uint64_t kChunk = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMostPinned = std::uint64_t{16} << 30;
 constexpr int kCopies = 20;
 
-/// Anonymous memory that is given back.
-class Mapping {
- public:
-  Mapping()
-      : data_(::mmap(nullptr, kChunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (data_ == MAP_FAILED) return;
-    std::memset(data_, 1, kChunk);  // pages must be there to be locked
-  }
-  ~Mapping() {
-    if (pinned_) cuda_device().unpin(data_);
-    if (data_ != MAP_FAILED) (void)::munmap(data_, kChunk);
-  }
-  Mapping(Mapping&& other) noexcept : data_(other.data_), pinned_(other.pinned_) {
-    other.data_ = MAP_FAILED;
-    other.pinned_ = false;
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  Mapping& operator=(Mapping&&) = delete;
-  [[nodiscard]] bool pin() {
-    pinned_ = data_ != MAP_FAILED && cuda_device().pin(data_, kChunk);
-    return pinned_;
-  }
-  [[nodiscard]] const void* data() const { return data_; }
-
- private:
-  void* data_;
-  bool pinned_ = false;
+/// Host memory that is page-locked where the system allows it, as the trainer's own.
+struct Pinned {
+  explicit Pinned(const Stream& stream)
+      : slab(kChunk, "the probe"), range(slab.data(), kChunk, stream) {}
+  HostSlab slab;
+  PinnedRange range;  // after the slab: it lets go first
 };
 
-double copy_rate(const Stream& stream, const Mapping& from) {
-  CudaDevice& device = cuda_device();
-  void* to = device.allocate(kChunk, stream.handle);
-  copy_bytes(stream, to, from.data(), kChunk);  // warm-up
+double copy_rate(const Stream& stream, const HostSlab& from) {
+  const DeviceBuffer to(kChunk, stream);
+  copy_bytes(stream, to.data(), from.data(), kChunk);  // warm-up
   synchronise(stream);
   const double begin = monotonic_s();
-  for (int i = 0; i < kCopies; ++i) copy_bytes(stream, to, from.data(), kChunk);
+  for (int i = 0; i < kCopies; ++i) copy_bytes(stream, to.data(), from.data(), kChunk);
   synchronise(stream);
-  const double seconds = monotonic_s() - begin;
-  device.release(to);
-  return 1e-9 * static_cast<double>(kChunk) * kCopies / seconds;
+  return 1e-9 * static_cast<double>(kChunk) * kCopies / (monotonic_s() - begin);
 }
 
 }  // namespace
@@ -76,16 +50,16 @@ Json probe_gpu() {
   const auto available = static_cast<std::uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
                          static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t most = std::min(kMostPinned, available / 2) / kChunk * kChunk;
-  std::vector<Mapping> held;
+  std::vector<Pinned> held;
   std::uint64_t pinned = 0;
   while (pinned < most) {
-    held.emplace_back();
-    if (!held.back().pin()) break;
+    if (!held.emplace_back(stream).range.pinned()) break;
     pinned += kChunk;
   }
   json["pinned_bytes"] = pinned;
   json["pinned_tried_bytes"] = most;
-  json["host_to_device_gb_per_s"] = pinned > 0 ? Json(copy_rate(stream, held.front())) : Json();
+  json["host_to_device_gb_per_s"] =
+      pinned > 0 ? Json(copy_rate(stream, held.front().slab)) : Json();
   return json;
 }
 
