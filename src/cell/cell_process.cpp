@@ -28,6 +28,7 @@ namespace {
 
 constexpr double kTick_s = 0.2;
 constexpr double kDrain_s = 1.0;            // pipes after the cell's end
+constexpr double kReapOrphans_s = 2.0;      // killed processes on their way out
 constexpr double kSupervisorSlack_s = 8.0;  // beyond grace, its own deadline is 4.5 s
 constexpr int kFirstHighFd = 64;            // above the numbers that the child's dup2 calls use
 
@@ -70,6 +71,7 @@ class RunningCell {
   void read_reports();
   void read_report(const Json& line);
   void drain();
+  void reap_orphans();
   void send(char order);
 
   const CellCommand& command_;
@@ -248,6 +250,21 @@ void RunningCell::drain() {
   log_.finish();
 }
 
+/// Reaps what a killed supervisor left to this process (become_subreaper).
+void RunningCell::reap_orphans() {
+  // A killed process gives up its memory, and with it the tag that kill_tagged() looks for, a
+  // moment before it can be reaped: where none may be left, that moment is waited for.
+  const bool all_killed =
+      outcome_.end == CellOutcome::End::lost && !told_survivors_ && outcome_.survivors == 0;
+  const double deadline = monotonic_s() + (all_killed ? kReapOrphans_s : 0.0);
+  while (true) {
+    const pid_t ended = ::waitpid(-1, nullptr, WNOHANG);
+    if (ended > 0 || (ended < 0 && errno == EINTR)) continue;
+    if (ended < 0 || monotonic_s() >= deadline) return;
+    ::poll(nullptr, 0, 1);
+  }
+}
+
 CellOutcome RunningCell::run(const OomCounter& oom) {
   const std::uint64_t oom_before = oom.read();
   const double start_s = monotonic_s();
@@ -266,9 +283,7 @@ CellOutcome RunningCell::run(const OomCounter& oom) {
     outcome_.survivors = kill_tagged(kCellTagVariable, command_.tag, 5.0);
   }
   drain();
-  // Reaps what a killed supervisor left to this process (become_subreaper).
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
-  }
+  reap_orphans();
   // The victim can be the cell itself or a process it needed: then it ends with an exit code.
   const bool killed = outcome_.end == CellOutcome::End::signalled && outcome_.code == SIGKILL;
   const bool failed = outcome_.end == CellOutcome::End::exited && outcome_.code != 0;
