@@ -83,6 +83,17 @@ Json outcome_json(const CellOutcome& outcome, const std::string& log_path) {
           {"last_step", outcome.last.step}};
 }
 
+/// A cell that left no result where there is no room for one has not failed by itself: the run
+/// stops, and the pass runs again when there is room.
+void check_room(const fs::path& work) {
+  constexpr std::uintmax_t kRoom_bytes = 1 << 20;
+  std::error_code error;
+  const fs::space_info space = fs::space(work, error);
+  if (error || space.available >= kRoom_bytes) return;
+  fail(Fault::io, "{}: No space left for a cell's result: {} bytes are free", work.string(),
+       space.available);
+}
+
 void check_hardware(const AttemptContext& context, const std::string& wanted, PassRecord& record) {
   if (record.status != "ok" || context.any_gpu || wanted == "unknown") return;
   const auto kind = json_find<std::string>(record.device, "kind", "device").value_or("");
@@ -220,6 +231,8 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
     bad_result = error.what();
   }
   judge_outcome(outcome, has_result, context.timeouts, record);
+  const bool failed_itself = record.reason == "signal" || record.reason == "exit_code";
+  if (!has_result && failed_itself) check_room(work);
   if (!bad_result.empty() && (record.reason == "no_result" || record.reason == "exit_code")) {
     set_status(record, "error", "bad_result", bad_result);
   }

@@ -10,6 +10,7 @@
 #include "campaign/summary.hpp"
 #include "cell/cell_process.hpp"
 #include "receipts/hdf5_store.hpp"
+#include "receipts/shards.hpp"
 #include "spec/spec_reader.hpp"
 
 namespace poros {
@@ -74,13 +75,28 @@ CampaignResult drive(const CampaignOptions& options, const CampaignPlan& plan,
     check_folder(folder, plan, options.fresh);
   }
   CampaignResult result = driver.run();
-  if (!result.unmatched.empty()) {
-    fmt::print(stderr, "no rank has a {}: the cells for it are left; run the same command on one\n",
-               fmt::join(result.unmatched, " or a "));
+  // A shard leaves other GPU types to other shards, unless it found nothing for its own.
+  const bool is_shard = !options.shard_name.empty();
+  if (is_shard && result.passes_total > result.passes_left) result.unmatched.clear();
+  const std::string so_far = fmt::format("{} of {} passes are done; to go on:\n  {}",
+                                         result.passes_total - result.passes_left,
+                                         result.passes_total, same_command(options));
+  if (result.failed_cells > 0) {
+    fmt::print(stderr, "ended after {} failed cell{}: {}\n", result.failed_cells,
+               result.failed_cells == 1 ? "" : "s", so_far);
   } else if (result.stopped) {
-    fmt::print(stderr, "stopped by {}: {} of {} passes are done; to go on:\n  {}\n", signals.name(),
-               result.passes_total - result.passes_left, result.passes_total,
-               same_command(options));
+    fmt::print(stderr, "stopped by {}: {}\n", signals.name(), so_far);
+  } else if (result.out_of_time) {
+    fmt::print(stderr, "no pass that is left would end in time: {}\n", so_far);
+  }
+  if (!result.unmatched.empty()) {
+    fmt::print(
+        stderr,
+        "no usable rank has a {}: the cells for it are left; run the same command on one{}\n",
+        fmt::join(result.unmatched, " or a "),
+        ranks.session == nullptr
+            ? ""
+            : ", or with --retry where its GPUs were set aside for failing repeatedly");
   }
   return result;
 }
@@ -88,6 +104,20 @@ CampaignResult drive(const CampaignOptions& options, const CampaignPlan& plan,
 }  // namespace
 
 namespace {
+
+void check_shard_options(const CampaignOptions& options) {
+  if (options.shard_name.empty()) {
+    if (options.shard.empty()) return;
+    fail(Fault::usage, "--shard {} needs --shard-name NAME, the name of this part's own journal",
+         options.shard);
+  }
+  static_cast<void>(shard_journal(".", options.shard_name));  // a name that can be a folder's
+  if (options.fresh) {
+    fail(Fault::usage,
+         "--fresh with --shard-name: it would move aside what the other shards have done; start "
+         "once with --fresh and without a shard, or remove the campaign folder");
+  }
+}
 
 int run_ranked(const CampaignOptions& options, RankLink* link, RankSession* session) {
   const bool leads = session == nullptr || session->rank() == 0;
@@ -98,6 +128,7 @@ int run_ranked(const CampaignOptions& options, RankLink* link, RankSession* sess
     spec.training.n_passes = *options.n_passes;
   }
   const fs::path dir = options.output_dir.value_or(spec.reporting.output_dir);
+  check_shard_options(options);
   const CampaignPlan plan = make_plan(std::move(spec));
   for (const ComparisonGroup& group : plan.groups) {
     check_sources(plan.cells[group.cells.front()].spec);
@@ -105,14 +136,20 @@ int run_ranked(const CampaignOptions& options, RankLink* link, RankSession* sess
   const CampaignFolder folder(dir);
   Ranks ranks;
   ranks.session = session;
-  if (link != nullptr) {
-    ranks.placement = place_rank(plan.spec.device, link->local_rank(), link->local_size());
-  }
+  ranks.placement = link == nullptr
+                        ? place_rank(plan.spec.device, 0, 1)
+                        : place_rank(plan.spec.device, link->local_rank(), link->local_size());
   try {
     const CampaignResult result = drive(options, plan, folder, ranks);
     if (!leads) return kDone;
     std::FILE* out = options.json ? stderr : stdout;
-    const std::string report = write_derived(options, plan.spec, dir, out);
+    std::string report;
+    if (options.shard_name.empty()) {
+      report = write_derived(options, plan.spec, dir, out);
+    } else {
+      fmt::print(out, "shard {}: `poros bench gather {}` joins the shards\n", options.shard_name,
+                 dir.string());
+    }
     print_end(options, result, dir, report, monotonic_s() - start_s);
     return exit_code_of(result);
   } catch (const Error& error) {
@@ -127,10 +164,18 @@ int run_ranked(const CampaignOptions& options, RankLink* link, RankSession* sess
 
 int run_campaign(const CampaignOptions& options) {
   if (!options.over_ranks) return run_ranked(options, nullptr, nullptr);
-  const std::unique_ptr<RankLink> link = join_ranks();
+  const std::unique_ptr<RankLink> link = join_ranks(5 * options.rank_silent_s);
   if (link == nullptr || link->size() == 1) return run_ranked(options, link.get(), nullptr);
-  RankSession session(*link);
-  if (link->rank() == 0) return run_ranked(options, link.get(), &session);
+  RankSession session(*link, options.rank_silent_s);
+  if (link->rank() == 0) {
+    try {
+      return run_ranked(options, link.get(), &session);
+    } catch (const Error& error) {
+      // Said before the session ends: it aborts the job where a rank was lost.
+      fmt::print(stderr, "{}\n", error.what());
+      return error.exit_code();
+    }
+  }
   try {
     return run_ranked(options, link.get(), &session);
   } catch (const Error& error) {
@@ -142,6 +187,8 @@ int run_campaign(const CampaignOptions& options) {
       static_cast<void>(session.ask({{"ask", "leave"}}));
     } catch (const RunEnded&) {
     } catch (const Error&) {
+      fmt::print(stderr, "{}\n", error.what());
+      return kFailed;
     }
     return kDone;
   }

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 
+#include "campaign/predict.hpp"
+
 namespace poros {
 namespace {
 constexpr const char* kOrigin = "request of a rank";
 }
+
+namespace {
 
 double relative_cost(const CampaignPlan& plan, const ComparisonGroup& group) {
   double cost = 0;
@@ -20,20 +24,54 @@ double relative_cost(const CampaignPlan& plan, const ComparisonGroup& group) {
   return cost;
 }
 
+std::optional<double> predicted_s(const CampaignPlan& plan, const ComparisonGroup& group) {
+  double seconds = 0;
+  for (const std::size_t index : group.cells) {
+    const auto pass_s = predict(plan.cells[index].spec).s_per_pass;
+    if (!pass_s) return std::nullopt;
+    seconds += *pass_s * static_cast<double>(plan.spec.training.n_passes);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<double> group_costs(const CampaignPlan& plan) {
+  std::vector<double> costs;
+  for (const ComparisonGroup& group : plan.groups) {
+    const auto seconds = predicted_s(plan, group);
+    if (!seconds) break;
+    costs.push_back(*seconds);
+  }
+  if (costs.size() == plan.groups.size()) return costs;
+  costs.clear();
+  for (const ComparisonGroup& group : plan.groups) costs.push_back(relative_cost(plan, group));
+  return costs;
+}
+
 Coordinator::Coordinator(const CampaignPlan& plan, JournalWriter& journal, Start start, int ranks)
     : plan_(plan),
       journal_(journal),
       start_(std::move(start)),
       first_seq_(static_cast<std::int64_t>(journal.receipts().size())),
-      ranks_(static_cast<std::size_t>(ranks)) {
+      ranks_(static_cast<std::size_t>(ranks)),
+      failures_(start_.max_failures) {
+  for (const Receipt& receipt : start_.others) {
+    others_[receipt.key].push_back(to_line(receipt));
+    if (!start_.forget_faults) faults_.observe(receipt);
+  }
   for (const Receipt& receipt : journal.receipts()) {
     lines_[receipt.key].push_back(to_line(receipt));
+    if (!start_.forget_faults) faults_.observe(receipt);
   }
   // Finished groups are handed out too: their results are looked at and made anew where needed.
-  for (std::size_t i = 0; i < plan.groups.size(); ++i) waiting_.push_back(i);
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    if (start_.groups[i].selected) waiting_.push_back(i);
+  }
+  const std::vector<double> costs = group_costs(plan);
   std::stable_sort(waiting_.begin(), waiting_.end(), [&](std::size_t a, std::size_t b) {
-    if (start_.unfinished[a] != start_.unfinished[b]) return bool{start_.unfinished[a]};
-    return relative_cost(plan, plan.groups[a]) > relative_cost(plan, plan.groups[b]);
+    const bool first = start_.groups[a].unfinished, second = start_.groups[b].unfinished;
+    return first != second ? first : costs[a] > costs[b];
   });
 }
 
@@ -56,11 +94,9 @@ Json Coordinator::answer(int rank, const Json& request) {
   const auto ask = json_get<std::string>(request, "ask", kOrigin);
   Rank& self = ranks_.at(static_cast<std::size_t>(rank));
   if (ask == "hello") return hello(rank, request);
-  if (ask == "next") {
-    if (!self.placement) fail(Fault::run, "rank {} asks for work before it said hello", rank);
-    return next(*self.placement);
-  }
-  if (ask == "receipt") return record(request);
+  if (ask == "next") return next(rank, request.value("returned", false));
+  if (ask == "receipt") return record(rank, request);
+  if (ask == "admit") return admit(rank, request);
   if (ask == "lock") {
     if (lock_holder_ && *lock_holder_ != rank) return {{"wait", true}};
     lock_holder_ = rank;
@@ -68,6 +104,12 @@ Json Coordinator::answer(int rank, const Json& request) {
   }
   if (ask == "unlock") {
     if (lock_holder_ == rank) lock_holder_.reset();
+  } else if (ask == "release") {
+    admission_.release(rank);
+  } else if (ask == "more") {
+    start_.passes_left += json_get<std::int64_t>(request, "passes", kOrigin);
+  } else if (ask == "late") {
+    out_of_time_ = true;
   } else if (ask == "stop") {
     stopping_ = true;
   } else if (ask == "failed") {
@@ -75,6 +117,8 @@ Json Coordinator::answer(int rank, const Json& request) {
                     json_get<std::string>(request, "message", kOrigin)));
   } else if (ask == "leave") {
     self.left = true;
+    self.group.reset();
+    admission_.release(rank);
     if (lock_holder_ == rank) lock_holder_.reset();
   } else {
     fail(Fault::run, "rank {} asks for \"{}\": unknown", rank, ask);
@@ -99,29 +143,76 @@ Json Coordinator::hello(int rank, const Json& request) {
             {"threads", start_.identity.threads}}},
           {"epoch", journal_.epoch()},
           {"first_seq", first_seq_},
-          {"left", start_.passes_left}};
+          {"left", start_.passes_left},
+          {"set_aside", faults_.is_set_aside(placement.gpu_uuid)}};
 }
 
-Json Coordinator::next(const Placement& placement) {
-  if (stopping_) return {{"end", true}};
-  const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](std::size_t index) {
-    const PlannedCell& cell = plan_.cells[plan_.groups[index].cells.front()];
-    return fits_placement(cell.spec.hardware.gpu_name, placement);
+bool Coordinator::is_set_aside(const Rank& rank) const {
+  return rank.placement && faults_.is_set_aside(rank.placement->gpu_uuid);
+}
+
+/// A begun group waits for the GPU that has begun it, as long as a rank may have that.
+bool Coordinator::belongs_elsewhere(std::size_t group, const Placement& placement) const {
+  const std::string& home = start_.groups[group].begun_on;
+  if (home.empty() || placement.gpu_uuid.empty() || home == placement.gpu_uuid) return false;
+  return std::ranges::any_of(ranks_, [&](const Rank& rank) {
+    if (rank.left || is_set_aside(rank)) return false;
+    return !rank.placement || rank.placement->gpu_uuid == home;
   });
-  if (found == waiting_.end()) return {{"end", true}};
-  const ComparisonGroup& group = plan_.groups[*found];
-  Json receipts = Json::array();
-  const auto add = [&](const std::string& key) {
-    for (const std::string& line : lines_[key]) receipts.push_back(line);
-  };
-  for (const std::size_t index : group.cells) add(plan_.cells[index].key);
-  add(group.key);
-  const Json reply{{"group", *found}, {"receipts", std::move(receipts)}};
-  waiting_.erase(found);
-  return reply;
 }
 
-Json Coordinator::record(const Json& request) {
+Json Coordinator::next(int rank, bool returned) {
+  Rank& self = ranks_.at(static_cast<std::size_t>(rank));
+  if (!self.placement) fail(Fault::run, "rank {} asks for work before it said hello", rank);
+  if (returned && self.group) waiting_.insert(waiting_.begin(), *self.group);
+  self.group.reset();
+  if (stopping_ || is_set_aside(self)) return {{"end", true}};
+  const auto is_ours = [&](std::size_t group) {
+    const PlannedCell& cell = plan_.cells[plan_.groups[group].cells.front()];
+    return fits_placement(cell.spec.hardware.gpu_name, *self.placement);
+  };
+  const auto found = std::ranges::find_if(waiting_, [&](std::size_t group) {
+    return is_ours(group) && !belongs_elsewhere(group, *self.placement);
+  });
+  if (found != waiting_.end()) {
+    const std::size_t group = *found;
+    waiting_.erase(found);
+    return hand_out(self, group);
+  }
+  // A group that another rank has may come back, and one that waits for its GPU may be freed.
+  const bool may_come =
+      std::ranges::any_of(waiting_, is_ours) || std::ranges::any_of(ranks_, [&](const Rank& other) {
+        return other.group && is_ours(*other.group);
+      });
+  return {{may_come ? "wait" : "end", true}};
+}
+
+Json Coordinator::hand_out(Rank& rank, std::size_t group) {
+  rank.group = group;
+  Json receipts = Json::array(), others = Json::array();
+  const auto add = [&](const std::string& key) {
+    if (const auto own = lines_.find(key); own != lines_.end()) {
+      for (const std::string& line : own->second) receipts.push_back(line);
+    }
+    if (const auto other = others_.find(key); other != others_.end()) {
+      for (const std::string& line : other->second) others.push_back(line);
+    }
+  };
+  for (const std::size_t index : plan_.groups[group].cells) add(plan_.cells[index].key);
+  add(plan_.groups[group].key);
+  return {{"group", group}, {"receipts", std::move(receipts)}, {"others", std::move(others)}};
+}
+
+Json Coordinator::admit(int rank, const Json& request) {
+  const Rank& self = ranks_.at(static_cast<std::size_t>(rank));
+  if (!self.placement) fail(Fault::run, "rank {} wants to run before it said hello", rank);
+  const bool admitted = admission_.admit(rank, {self.placement->host, self.placement->host_bytes,
+                                                json_get<std::int64_t>(request, "bytes", kOrigin),
+                                                json_get<bool>(request, "exclusive", kOrigin)});
+  return {{admitted ? "admitted" : "wait", true}};
+}
+
+Json Coordinator::record(int rank, const Json& request) {
   const Json& json = request.at("receipt");
   Receipt receipt;
   receipt.kind = json_get<std::string>(json, "kind", kOrigin);
@@ -132,12 +223,17 @@ Json Coordinator::record(const Json& request) {
   const Receipt written = journal_.append(std::move(receipt));
   const std::string line = to_line(written);
   lines_[written.key].push_back(line);
+  faults_.observe(written);
+  failures_.count(written);
+  if (failures_.reached()) stopping_ = true;
   if (written.kind == "attempt" && written.fields.value("purpose", "") == "timed") {
     const std::string reason =
         json_find<std::string>(written.fields, "reason", kOrigin).value_or("");
     if (reason != "lost" && reason != "drained") --start_.passes_left;
   }
-  return {{"line", line}, {"left", start_.passes_left}};
+  return {{"line", line},
+          {"left", start_.passes_left},
+          {"set_aside", is_set_aside(ranks_.at(static_cast<std::size_t>(rank)))}};
 }
 
 void Coordinator::heartbeat() {
@@ -178,10 +274,21 @@ std::optional<Error> Coordinator::failure() const {
 Ledger Coordinator::ledger() const {
   const std::scoped_lock lock(mutex_);
   Ledger ledger;
+  for (const Receipt& receipt : start_.others) ledger.add(receipt, true);
   for (const auto& [key, lines] : lines_) {
     for (const std::string& line : lines) ledger.add(receipt_from_line(line, "results.jsonl"));
   }
   return ledger;
+}
+
+std::int64_t Coordinator::failed_cells() const {
+  const std::scoped_lock lock(mutex_);
+  return failures_.reached() ? failures_.failures() : 0;
+}
+
+bool Coordinator::out_of_time() const {
+  const std::scoped_lock lock(mutex_);
+  return out_of_time_;
 }
 
 std::vector<std::string> Coordinator::unmatched() const {

@@ -10,10 +10,12 @@
 #include "base/files.hpp"
 #include "base/sha256.hpp"
 #include "campaign/driver_ranks.hpp"
+#include "campaign/predict.hpp"
 #include "campaign/slurm_rank.hpp"
 #include "cell/environment.hpp"
 #include "cell/processes.hpp"
 #include "cell/protocol.hpp"
+#include "receipts/shards.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
@@ -56,18 +58,32 @@ Driver::Driver(const CampaignOptions& options, const CampaignPlan& plan,
       signals_(signals),
       session_(ranks.session),
       placement_(ranks.placement),
-      rank_name_(std::to_string(ranks.session == nullptr ? 0 : ranks.session->rank())),
+      rank_name_((options.shard_name.empty() ? "" : options.shard_name + "-") +
+                 std::to_string(ranks.session == nullptr ? 0 : ranks.session->rank())),
+      progress_(
+          plan, paths,
+          Selection(plan, {options.only,
+                           options.shard.empty() ? ShardPart{} : parse_shard_part(options.shard)}),
+          options.retry),
+      limits_(options),
+      failures_(options.max_failures),
       redactor_(current_environment()),
       live_(folder.live() / (rank_name_ + ".json"), options.json ? stderr : stdout,
             ranks.session == nullptr && shows_terminal(options)) {
-  for (const std::string& method : plan.spec.methods) {
-    arms_[method] = arm_program(paths, method, plan.spec.device);
-  }
+  live_.set_placement(to_json(placement_));
+  if (session_ != nullptr) live_.set_ranks(session_->size());
+}
+
+fs::path Driver::journal_path() const {
+  return options_.shard_name.empty() ? folder_.journal()
+                                     : shard_journal(folder_.dir(), options_.shard_name);
 }
 
 void Driver::append(Receipt receipt) {
   if (session_ == nullptr) {
-    ledger_.add(journal_->append(std::move(receipt)));
+    const Receipt written = journal_->append(std::move(receipt));
+    progress_.ledger.add(written);
+    failures_.count(written);
     return;
   }
   const Json reply = session_->ask({{"ask", "receipt"},
@@ -77,12 +93,31 @@ void Driver::append(Receipt receipt) {
                                       {"fields", receipt.fields},
                                       {"artifact_path", receipt.artifact_path},
                                       {"artifact_sha256", receipt.artifact_sha256}}}});
-  ledger_.add(receipt_from_line(reply.at("line").get<std::string>(), "reply of rank 0"));
+  progress_.ledger.add(receipt_from_line(reply.at("line").get<std::string>(), "reply of rank 0"));
   passes_left_ = reply.at("left").get<std::int64_t>();
+  set_aside_ = reply.at("set_aside").get<bool>();
 }
 
 bool Driver::stopping() const {
-  return signals_.requested() || (session_ != nullptr && session_->stop_requested());
+  return signals_.requested() || failures_.reached() ||
+         (session_ != nullptr && session_->stop_requested());
+}
+
+bool Driver::has_time_for(const PlannedCell& cell, const std::string& purpose) {
+  constexpr double kReserve = 1.5;  // a prediction is an estimate
+  std::optional<double> expected_s;
+  for (const AttemptEntry& entry : progress_.ledger.passes(cell.key, "timed")) {
+    if (entry.status == "ok" && entry.wall_s) expected_s = entry.wall_s;
+  }
+  if (!expected_s) expected_s = predict(cell.spec).s_per_pass;
+  if (expected_s) *expected_s *= kReserve;
+  if (limits_.allows(expected_s)) return true;
+  live_.say(fmt::format("{} {}: not begun: {} would not end in the time that is left", cell.label(),
+                        purpose == "timed" ? "pass" : "parity",
+                        expected_s ? duration_text(*expected_s) : "it"));
+  out_of_time_ = true;
+  if (session_ != nullptr) static_cast<void>(session_->ask({{"ask", "late"}}));
+  return false;
 }
 
 void Driver::heartbeat() {
@@ -122,12 +157,12 @@ void Driver::make_context(std::int64_t epoch) {
       .redactor = redactor_,
       .oom = oom_,
       .environment = environment,
-      .campaign_id = identity_.campaign_id,
+      .campaign_id = process_tag(),
       .supervisor_program = options_.supervisor_program,
       .timeouts = plan_.spec.timeouts,
       .any_gpu = options_.allow_hardware_mismatch,
       .work_name = rank_name_,
-      .shared_host = placement_.local_size > 1,
+      .shared_host = placement_.local_size > 1 && !options_.exclusive_host,
       .driver_facts = {{"host", self.host},
                        {"pid", self.pid},
                        {"job", self.job},
@@ -135,6 +170,7 @@ void Driver::make_context(std::int64_t epoch) {
                        {"array_task", batch.array_task},
                        {"epoch", epoch},
                        {"rank", session_ == nullptr ? 0 : session_->rank()},
+                       {"shard", options_.shard_name},
                        {"argv", command_line(options_.argc, options_.argv, redactor_)},
                        {"environment", environment_snapshot(environment)}}});
 }
@@ -144,20 +180,19 @@ CampaignResult Driver::run() {
     follow();
     return {};
   }
-  fs::create_directories(folder_.dir());
-  journal_.emplace(
-      JournalWriter::open(folder_.journal(), batch_journal_options(folder_.journal())));
+  const fs::path journal = journal_path();
+  fs::create_directories(journal.parent_path().empty() ? fs::path(".") : journal.parent_path());
+  journal_.emplace(JournalWriter::open(journal, batch_journal_options(journal)));
   CampaignResult result;
   try {
     fs::create_directories(folder_.live());
     identity_ = write_identity(folder_, plan_);
     if (journal_->took_over()) {
-      const int left = kill_tagged(kCellTagVariable, identity_.campaign_id + "/", kLeftOver_s);
+      const int left = kill_tagged(kCellTagVariable, process_tag() + "/", kLeftOver_s);
       if (left > 0) live_.say(fmt::format("{} processes of the run before can't be ended", left));
       live_.say("going on after a run that did not end in order");
     }
-    ledger_ = Ledger(journal_->receipts());
-    first_seq_ = static_cast<std::int64_t>(journal_->receipts().size());
+    read_receipts();
     make_context(journal_->epoch());
     if (session_ == nullptr) {
       run_groups(result);
@@ -176,73 +211,64 @@ CampaignResult Driver::run() {
   return result;
 }
 
-void Driver::count_passes() {
-  passes_total_ = static_cast<std::int64_t>(std::count_if(
-                      plan_.cells.begin(), plan_.cells.end(),
-                      [&](const PlannedCell& cell) { return !arms_.at(cell.spec.method).skip; })) *
-                  plan_.spec.training.n_passes;
+/// What has been done, by this run's journal and by the others of the campaign.
+void Driver::read_receipts() {
+  if (options_.shard_name.empty()) {
+    for (const std::string& name : shard_names(folder_.dir())) {
+      const fs::path shard = shard_journal(folder_.dir(), name);
+      if (view_lease(shard).state == LeaseState::live) {
+        fail(Fault::input,
+             "{}: a driver is at work on shard {}; wait for it, or run a shard of your own "
+             "(--shard-name)",
+             folder_.dir().string(), name);
+      }
+      append_shard(*journal_, name, read_journal(shard).receipts);
+    }
+  } else {
+    others_ = all_receipts(folder_.dir(), options_.shard_name);
+  }
+  for (const Receipt& receipt : others_) progress_.ledger.add(receipt, true);
+  for (const Receipt& receipt : journal_->receipts()) progress_.ledger.add(receipt);
+  progress_.first_seq = static_cast<std::int64_t>(journal_->receipts().size());
+}
+
+std::string Driver::process_tag() const {
+  return identity_.campaign_id + (options_.shard_name.empty() ? "" : "." + options_.shard_name);
 }
 
 void Driver::run_groups(CampaignResult& result) {
-  count_passes();
-  for (const ComparisonGroup& group : plan_.groups) left_elsewhere_ += count_left(group);
+  passes_total_ = progress_.count_all();
+  for (const ComparisonGroup& group : plan_.groups) left_elsewhere_ += progress_.count_left(group);
   live_.set_passes(passes_total_, left_elsewhere_);
   for (const ComparisonGroup& group : plan_.groups) {
     if (stopping()) break;
-    left_elsewhere_ -= count_left(group);
+    if (!progress_.selection().has_group(group)) continue;
+    const std::string& gpu = plan_.cells[group.cells.front()].spec.hardware.gpu_name;
+    if (options_.over_ranks && !fits_placement(gpu, placement_)) {
+      if (std::ranges::find(result.unmatched, gpu) == result.unmatched.end()) {
+        result.unmatched.push_back(gpu);
+      }
+      continue;
+    }
+    left_elsewhere_ -= progress_.count_left(group);
     run_group(group, result);
-    left_elsewhere_ += count_left(group);  // what it could not finish
+    left_elsewhere_ += progress_.count_left(group);  // what it could not finish
   }
-  result.stopped = stopping();
+  result.stopped = stopping() && !failures_.reached();
+  result.failed_cells = failures_.reached() ? failures_.failures() : 0;
+  result.out_of_time = out_of_time_;
   result.passes_total = passes_total_;
   result.passes_left = left_elsewhere_;
-}
-
-bool Driver::is_settled(const AttemptEntry& entry) const {
-  if (!entry.counts()) return false;
-  return !(options_.retry && entry.failed() && entry.seq < first_seq_);
-}
-
-bool Driver::needs_run(const PlannedCell& cell, std::int64_t pass) const {
-  if (arms_.at(cell.spec.method).skip) return false;
-  // A pass that did not end ok ends its cell.
-  const auto done_now = [this](const AttemptEntry& entry) {
-    const bool lost_now = entry.seq >= first_seq_ && entry.reason == "lost";
-    return is_settled(entry) || lost_now;  // lost too often: not again in this run
-  };
-  for (const AttemptEntry& entry : ledger_.passes(cell.key, "timed")) {
-    if (entry.pass < pass && done_now(entry) && entry.status != "ok") return false;
-  }
-  const AttemptEntry* last = ledger_.last_attempt(cell.key, "timed", pass);
-  return last == nullptr || !done_now(*last);
-}
-
-bool Driver::wants_parity(const ComparisonGroup& group) const {
-  const PlannedCell* a = plan_.find(group, "poros");
-  const PlannedCell* b = plan_.find(group, "resident");
-  if (plan_.spec.parity != "auto" || a == nullptr || b == nullptr) return false;
-  if (arms_.at("poros").skip || arms_.at("resident").skip) return false;
-  const ResultEntry* done = ledger_.parity(group.key);
-  if (done == nullptr) return true;
-  return options_.retry && done->status != "ok" && done->seq < first_seq_;
-}
-
-std::int64_t Driver::count_left(const ComparisonGroup& group) const {
-  std::int64_t left = 0;
-  for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
-    left += needs_run(plan_.cells[slot.cell], slot.pass) ? 1 : 0;
-  }
-  return left;
 }
 
 void Driver::refuse_mixed_builds(const ComparisonGroup& group) const {
   if (options_.allow_mixed_builds) return;
   for (const std::size_t index : group.cells) {
     const PlannedCell& cell = plan_.cells[index];
-    const ArmProgram& arm = arms_.at(cell.spec.method);
-    if (arm.skip) continue;
-    for (const AttemptEntry& entry : ledger_.passes(cell.key, "timed")) {
-      if (!is_settled(entry) || entry.cell_build == arm.build) continue;
+    const ArmProgram& arm = progress_.arm(cell);
+    if (progress_.skip(cell) || !progress_.is_selected(cell)) continue;
+    for (const AttemptEntry& entry : progress_.ledger.passes(cell.key, "timed")) {
+      if (!progress_.is_settled(entry) || entry.cell_build == arm.build) continue;
       fail(Fault::input,
            "{}: {} pass {} was measured with another build of {} ({:.12}, now {:.12}); the numbers "
            "of one comparison must come from one build: --fresh begins anew, --allow-mixed-builds "
@@ -257,13 +283,12 @@ void Driver::refuse_mixed_builds(const ComparisonGroup& group) const {
 bool Driver::prepare(GroupState& state) {
   if (state.inputs) return true;
   const PlannedCell& first = plan_.cells[state.group.cells.front()];
-  const bool own =
-      plan_.find(state.group, "poros") != nullptr || plan_.find(state.group, "resident") != nullptr;
-  const bool peers = std::any_of(state.group.cells.begin(), state.group.cells.end(),
-                                 [this](const std::size_t index) {
-                                   const std::string& method = plan_.cells[index].spec.method;
-                                   return !is_own_arm(method) && !arms_.at(method).skip;
-                                 });
+  bool own = false, peers = false;
+  for (const std::size_t index : state.group.cells) {
+    const PlannedCell& cell = plan_.cells[index];
+    if (!progress_.is_selected(cell) || progress_.skip(cell)) continue;
+    (is_own_arm(cell.spec.method) ? own : peers) = true;
+  }
   const InputLock lock(*this);
   if (!lock.held()) return false;
   live_.set_activity("preparing the inputs of " + first.model);
@@ -295,14 +320,24 @@ bool Driver::prepare(GroupState& state) {
 
 void Driver::run_group(const ComparisonGroup& group, CampaignResult& result) {
   GroupState state{group, {}, {}, false};
-  if (count_left(group) > 0) {
+  const std::int64_t again = progress_.supersede_elsewhere(group, placement_.gpu_uuid);
+  if (again > 0) {
+    live_.say(fmt::format("{}: begun on another GPU; its passes run again on this one",
+                          plan_.cells[group.cells.front()].model));
+    if (session_ != nullptr) {
+      static_cast<void>(session_->ask({{"ask", "more"}, {"passes", again}}));
+    }
+  }
+  if (progress_.count_left(group) > 0) {
     refuse_mixed_builds(group);
     if (!prepare(state)) return;
   }
   if (state.input_failures.empty()) {
     for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
       const PlannedCell& cell = plan_.cells[slot.cell];
-      if (needs_run(cell, slot.pass) && !run_pass(state, cell, "timed", slot.pass)) return;
+      if (progress_.needs_run(cell, slot.pass) && !run_pass(state, cell, "timed", slot.pass)) {
+        return;
+      }
     }
   }
   std::vector<RunArtifact> artifacts;
@@ -318,7 +353,7 @@ void Driver::run_group(const ComparisonGroup& group, CampaignResult& result) {
 std::int64_t Driver::next_attempt(const PlannedCell& cell, const std::string& purpose,
                                   std::int64_t pass) const {
   // An attempt that was cut off has no receipt, but its log is there and is not overwritten.
-  std::int64_t attempt = ledger_.attempts(cell.key, purpose, pass) + 1;
+  std::int64_t attempt = progress_.ledger.attempts(cell.key, purpose, pass) + 1;
   std::error_code error;
   while (fs::exists(folder_ / CampaignFolder::log_file(cell.key, purpose, pass, attempt), error)) {
     ++attempt;
@@ -340,6 +375,12 @@ RecordedPass Driver::record_pass(const PlannedCell& cell, const PassRecord& reco
   receipt.fields = scalar_fields(json);
   receipt.fields["cell_build"] = record.driver.value("cell_build", "");
   receipt.fields["host"] = record.driver.value("host", "");
+  receipt.fields["wall_s"] = record.driver.value("wall_s", Json(nullptr));
+  receipt.fields["gpu_name"] = record.device.value("name", Json(nullptr));
+  receipt.fields["gpu_uuid"] = record.device.value("uuid", Json(nullptr));
+  if (!placement_.gpu_uuid.empty()) receipt.fields["gpu_uuid"] = placement_.gpu_uuid;
+  const AttemptEntry* before = progress_.ledger.last_attempt(cell.key, record.purpose, record.pass);
+  if (before != nullptr && before->superseded) receipt.fields["supersedes"] = before->path;
   receipt.artifact_path = recorded.path;
   receipt.artifact_sha256 = recorded.sha256;
   append(std::move(receipt));
@@ -351,7 +392,7 @@ RecordedPass Driver::run_one_attempt(GroupState& state, const PlannedCell& cell,
                                      const std::optional<CellRequest::Dump>& dump) {
   AttemptJob job{.cell = cell,
                  .inputs = *state.inputs,
-                 .arm = arms_.at(cell.spec.method),
+                 .arm = progress_.arm(cell),
                  .purpose = purpose,
                  .pass = pass,
                  .attempt = next_attempt(cell, purpose, pass),
@@ -369,8 +410,9 @@ RecordedPass Driver::run_one_attempt(GroupState& state, const PlannedCell& cell,
   RecordedPass recorded = record_pass(cell, record);
   state.has_news = true;
   const double wall_s = monotonic_s() - start_s;
-  live_.set_passes(passes_total_,
-                   session_ == nullptr ? left_elsewhere_ + count_left(state.group) : passes_left_);
+  live_.set_passes(passes_total_, session_ == nullptr
+                                      ? left_elsewhere_ + progress_.count_left(state.group)
+                                      : passes_left_);
   const std::string what = timed ? fmt::format("pass {}/{}", pass + 1, n_passes)
                                  : (dump ? "parity dump" : "parity pass");
   live_.end(fmt::format("{} {}{}: {}, {}", cell.label(), what,
@@ -384,7 +426,9 @@ std::optional<RecordedPass> Driver::run_pass(GroupState& state, const PlannedCel
                                              const std::string& purpose, std::int64_t pass,
                                              const std::optional<CellRequest::Dump>& dump) {
   for (int lost = 0;;) {
-    if (stopping()) return std::nullopt;
+    if (stopping() || set_aside_ || !has_time_for(cell, purpose)) return std::nullopt;
+    const HostTurn turn(*this, cell);
+    if (!turn.granted()) return std::nullopt;
     RecordedPass recorded = run_one_attempt(state, cell, purpose, pass, dump);
     const std::string& reason = recorded.record.reason;
     if (recorded.record.status == "error" && reason == "drained") return std::nullopt;

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The local driver: one process that works through a plan and writes down each result before it
-// goes on. All state that matters is in the journal; a Driver can be killed at any moment.
+// The driver: one process that works through a plan and writes down each result before it goes on.
+// All state that matters is in the journal; a Driver can be killed at any moment.
 #pragma once
 
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "campaign/arms.hpp"
 #include "campaign/artifacts.hpp"
 #include "campaign/attempt.hpp"
 #include "campaign/campaign.hpp"
-#include "campaign/ledger.hpp"
+#include "campaign/limits.hpp"
 #include "campaign/live.hpp"
 #include "campaign/open_campaign.hpp"
 #include "campaign/placement.hpp"
 #include "campaign/plan.hpp"
+#include "campaign/progress.hpp"
 #include "campaign/rank_session.hpp"
 #include "campaign/signals.hpp"
 #include "receipts/journal.hpp"
@@ -34,8 +35,10 @@ struct Ranks {
 struct CampaignResult {
   std::vector<RunArtifact> artifacts;  // of finished cells
   std::vector<Json> parity;            // parity records
-  bool stopped = false;
-  std::vector<std::string> unmatched;  // GPU types that no rank has
+  bool stopped = false;                // by a signal
+  bool out_of_time = false;            // passes are left that would not have ended in time
+  std::int64_t failed_cells = 0;       // so many that the run ended; 0: it did not
+  std::vector<std::string> unmatched;  // GPU types that no rank has, or whose GPUs are set aside
   std::int64_t passes_total = 0, passes_left = 0;
 };
 
@@ -43,6 +46,9 @@ class Driver {
  public:
   Driver(const CampaignOptions& options, const CampaignPlan& plan, const CampaignFolder& folder,
          const InstallPaths& paths, const StopSignals& signals, const Ranks& ranks = {});
+
+  /// The journal of this run: the campaign's, or its shard's.
+  [[nodiscard]] std::filesystem::path journal_path() const;
 
   /// Takes the journal, works through the plan, releases the journal.
   /// @throws Error; what was finished before is on disk
@@ -57,9 +63,10 @@ class Driver {
   };
 
   class InputLock;
+  class HostTurn;
 
   void make_context(std::int64_t epoch);
-  void count_passes();
+  void read_receipts();
   void run_groups(CampaignResult& result);
   /// Rank 0 of several, and the others (driver_ranks.cpp).
   void lead(CampaignResult& result);
@@ -70,11 +77,7 @@ class Driver {
   void run_group(const ComparisonGroup& group, CampaignResult& result);
   [[nodiscard]] bool prepare(GroupState& state);
   void refuse_mixed_builds(const ComparisonGroup& group) const;
-
-  [[nodiscard]] bool needs_run(const PlannedCell& cell, std::int64_t pass) const;
-  [[nodiscard]] bool is_settled(const AttemptEntry& entry) const;
-  [[nodiscard]] bool wants_parity(const ComparisonGroup& group) const;
-  [[nodiscard]] std::int64_t count_left(const ComparisonGroup& group) const;
+  [[nodiscard]] bool has_time_for(const PlannedCell& cell, const std::string& purpose);
 
   /// Runs a pass until an attempt counts, is stopped, or was lost too often.
   /// @returns nothing when the run is to stop
@@ -96,6 +99,7 @@ class Driver {
   std::optional<Json> run_parity(GroupState& state, const std::vector<RunArtifact>& artifacts);
   std::optional<Json> measure_parity(GroupState& state, const PlannedCell& a, const PlannedCell& b);
 
+  [[nodiscard]] std::string process_tag() const;
   void append(Receipt receipt);
   void heartbeat();
   [[nodiscard]] CellHooks hooks();
@@ -108,7 +112,9 @@ class Driver {
   RankSession* session_;  // null: alone
   Placement placement_;
   std::string rank_name_;
-  std::map<std::string, ArmProgram> arms_;  // by method
+  Progress progress_;
+  RunLimits limits_;
+  FailureLimit failures_;
   Redactor redactor_;
   OomCounter oom_;
   LiveView live_;
@@ -118,10 +124,11 @@ class Driver {
   CampaignIdentity identity_;
   ArtifactContext artifact_context_;
   std::optional<AttemptContext> attempt_context_;
-  Ledger ledger_;
   std::int64_t passes_left_ = 0;                        // of all ranks
   std::int64_t passes_total_ = 0, left_elsewhere_ = 0;  // the latter: in the other groups
-  std::int64_t first_seq_ = 0;                          // receipts from here on are of this run
+  std::vector<Receipt> others_;  // of the campaign's other journals, as they were at the start
+  bool out_of_time_ = false;
+  bool set_aside_ = false;  // this rank's GPU fails too often
 };
 
 }  // namespace poros

@@ -21,4 +21,20 @@ class Driver::InputLock {
   bool held_ = false;
 };
 
+/// Held while a pass runs: rank 0 admits it beside those of the other ranks of this host (memory,
+/// --exclusive-host). Alone it is always granted.
+class Driver::HostTurn {
+ public:
+  HostTurn(Driver& driver, const PlannedCell& cell);
+  ~HostTurn();
+  HostTurn(const HostTurn&) = delete;
+  HostTurn& operator=(const HostTurn&) = delete;
+  /// False when the run is to stop.
+  [[nodiscard]] bool granted() const { return granted_; }
+
+ private:
+  RankSession* session_;
+  bool asked_ = false, granted_ = false;
+};
+
 }  // namespace poros

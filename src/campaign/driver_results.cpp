@@ -14,12 +14,13 @@ std::optional<std::vector<RunArtifact>> Driver::load_finished(const ComparisonGr
   std::vector<RunArtifact> artifacts;
   for (const std::size_t index : group.cells) {
     const PlannedCell& cell = plan_.cells[index];
-    const ResultEntry* entry = ledger_.cell(cell.key);
+    const ResultEntry* entry = progress_.ledger.cell(cell.key);
     std::error_code error;
+    if (entry == nullptr && !progress_.is_selected(cell)) continue;
     if (entry == nullptr || !fs::exists(folder_ / entry->path, error)) return std::nullopt;
     // A skip that holds no longer, or holds only now, makes the cell's result another one.
-    if ((entry->status == "skipped" && ledger_.passes(cell.key, "timed").empty()) !=
-        arms_.at(cell.spec.method).skip.has_value()) {
+    if ((entry->status == "skipped" && progress_.ledger.passes(cell.key, "timed").empty()) !=
+        progress_.skip(cell).has_value()) {
       return std::nullopt;
     }
     const std::string text = read_file(folder_ / entry->path);
@@ -37,7 +38,7 @@ void Driver::record_artifact(const PlannedCell& cell, const RunArtifact& artifac
   const std::string sha256 = sha256_hex(text);
   const fs::path path = child_path(folder_.dir(), cell.file);
   std::error_code error;
-  const ResultEntry* known = ledger_.cell(cell.key);
+  const ResultEntry* known = progress_.ledger.cell(cell.key);
   if (known != nullptr && known->sha256 == sha256 && known->path == cell.file &&
       fs::exists(path, error) && sha256_file(path) == sha256) {
     return;
@@ -54,18 +55,22 @@ void Driver::record_artifact(const PlannedCell& cell, const RunArtifact& artifac
 
 std::vector<RunArtifact> Driver::finish_group(GroupState& state) {
   std::vector<RunArtifact> artifacts;
-  std::vector<std::optional<PassRecord>> first;  // first good pass of each cell
+  std::vector<std::size_t> indices;              // of the artifacts' cells
+  std::vector<std::optional<PassRecord>> first;  // first good pass of each of them
   for (const std::size_t index : state.group.cells) {
     const PlannedCell& cell = plan_.cells[index];
     std::vector<RecordedPass> passes;
-    for (const AttemptEntry& entry : ledger_.passes(cell.key, "timed")) {
-      if (entry.pass < plan_.spec.training.n_passes) passes.push_back(load_pass(entry));
+    for (const AttemptEntry& entry : progress_.ledger.passes(cell.key, "timed")) {
+      const bool asked_for = entry.pass < plan_.spec.training.n_passes;
+      if (asked_for && !entry.superseded) passes.push_back(load_pass(entry));
     }
+    if (passes.empty() && !progress_.is_selected(cell)) continue;
+    indices.push_back(index);
     first.emplace_back();
     for (const RecordedPass& pass : passes) {
       if (pass.record.status == "ok" && !first.back()) first.back() = pass.record;
     }
-    const auto& skip = arms_.at(cell.spec.method).skip;
+    const auto& skip = progress_.skip(cell);
     if (passes.empty() && skip) {
       artifacts.push_back(skipped_artifact(artifact_context_, cell, *skip));
     } else {
@@ -87,7 +92,7 @@ std::vector<RunArtifact> Driver::finish_group(GroupState& state) {
   check_equal_work(arms, records);
   compare_arms(arms);
   for (std::size_t i = 0; i < artifacts.size(); ++i) {
-    record_artifact(plan_.cells[state.group.cells[i]], artifacts[i]);
+    record_artifact(plan_.cells[indices[i]], artifacts[i]);
   }
   return artifacts;
 }
@@ -95,8 +100,8 @@ std::vector<RunArtifact> Driver::finish_group(GroupState& state) {
 std::optional<Json> Driver::run_parity(GroupState& state,
                                        const std::vector<RunArtifact>& artifacts) {
   const ComparisonGroup& group = state.group;
-  if (!wants_parity(group)) {
-    const ResultEntry* done = ledger_.parity(group.key);
+  if (!progress_.wants_parity(group)) {
+    const ResultEntry* done = progress_.ledger.parity(group.key);
     if (done == nullptr || plan_.spec.parity != "auto") return std::nullopt;
     return parse_json(read_file(folder_ / done->path), done->path);
   }
@@ -113,9 +118,9 @@ std::optional<Json> Driver::measure_parity(GroupState& state, const PlannedCell&
   evidence.a = &a;
   evidence.b = &b;
   for (const PlannedCell* cell : {&a, &b}) {
-    const AttemptEntry* last = ledger_.last_attempt(cell->key, "parity", 0);
-    const bool usable = last != nullptr && last->status == "ok" &&
-                        last->cell_build == arms_.at(cell->spec.method).build;
+    const AttemptEntry* last = progress_.ledger.last_attempt(cell->key, "parity", 0);
+    const bool usable = last != nullptr && last->status == "ok" && !last->superseded &&
+                        last->cell_build == progress_.arm(*cell).build;
     auto pass = usable ? std::optional(load_pass(*last)) : run_pass(state, *cell, "parity", 0);
     if (!pass) return std::nullopt;
     if (pass->record.status != "ok" && evidence.failure.empty()) {

@@ -9,19 +9,19 @@
 #include "base/files.hpp"
 #include "base/json.hpp"
 #include "base/sha256.hpp"
-#include "base/subprocess.hpp"
+#include "base/text.hpp"
 #include "campaign/hub.hpp"
 #include "campaign/peer_checkpoint.hpp"
+#include "campaign/tokeniser.hpp"
 #include "model/adapter.hpp"
 #include "model/architectures.hpp"
 #include "model/config.hpp"
 #include "model/open_base.hpp"
+#include "receipts/lease.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr double kTokenise_s = 3600;
 
 /// inputs/index.json: {"<sha256 of a request>": "<name of the file or folder>"}.
 class InputIndex {
@@ -50,85 +50,38 @@ void check_stop(const InputContext& context) {
   if (context.stop_requested && context.stop_requested()) throw InputsStopped{};
 }
 
-std::string last_lines(const std::string& text) {
-  std::string end = text.substr(text.size() - std::min<std::size_t>(text.size(), 2000));
-  while (!end.empty() && end.back() == '\n') end.pop_back();
-  return end;
+/// A name that no other driver of the campaign uses, on this host or another.
+std::string own_name(const char* what, const char* extension) {
+  return fmt::format("{}-{}-{}{}", what, this_process({}, {}).host, ::getpid(), extension);
 }
 
-/// The dataset as the tokenising step gets it.
-Json dataset_request(const DatasetSpec& dataset) {
-  return {{"source", dataset.path.empty() ? dataset.source : dataset.path},
-          {"format", dataset.format},
-          {"text_field", dataset.text_field}};
-}
-
-Json token_request(const CellSpec& cell, const fs::path& model_dir, const fs::path& inputs_dir) {
-  const TrainingSpec& training = cell.training;
-  return {{"v", 1},
-          {"model_dir", model_dir.string()},
-          {"inputs_dir", inputs_dir.string()},
-          {"training",
-           {{"seq_len", training.seq_len},
-            {"batch_size", training.batch_size},
-            {"gradient_accumulation_steps", training.gradient_accumulation_steps},
-            {"steps", training.steps},
-            {"seed", training.seed},
-            {"packing", training.packing},
-            {"dataset", dataset_request(training.dataset)}}}};
-}
-
-/// What the request's result depends on beside its own text: the files that it names.
-std::string request_id(Json request, const CellSpec& cell, const fs::path& model_dir) {
-  request.erase("inputs_dir");
-  std::error_code error;
-  const fs::path tokenizer = model_dir / "tokenizer.json";
-  if (fs::exists(tokenizer, error)) request["tokenizer"] = sha256_file(tokenizer);
-  const fs::path data = cell.training.dataset.path;
-  if (!data.empty() && fs::is_regular_file(data, error)) request["data"] = sha256_file(data);
-  return sha256_hex(dump_json(request));
-}
-
-std::string run_tokeniser(const InputContext& context, const Json& request) {
-  if (context.paths.peers_dir.empty()) {
-    fail(Fault::environment,
-         "the tokenising step (src/peers) was not found beside this program; set POROS_PEERS_DIR "
-         "to the folder that holds poros_peers/");
+TokenisedData run_tokeniser(const InputContext& context, const Json& request) {
+  try {
+    return tokenise(context.paths, request);
+  } catch (const Error& error) {
+    check_stop(context);  // a batch job's warning reaches its helpers too, and ends them
+    throw Error(error.fault(), context.redactor.redact(error.what()));
   }
-  const fs::path request_path = context.folder.inputs() / "tokenise.json";
-  write_file_durably(request_path, dump_json(request, 1) + "\n");
-  const ProcessResult result = run_process(
-      {context.paths.python, "-m", "poros_peers.tokenise", request_path.string()}, kTokenise_s,
-      {{"PYTHONPATH", context.paths.peers_dir.string()},
-       {"PYTHONDONTWRITEBYTECODE", "1"},
-       {"TOKENIZERS_PARALLELISM", "false"},
-       {"HF_HUB_OFFLINE", "1"}});
-  fs::remove(request_path);
-  check_stop(context);  // a batch job's warning reaches its helpers too, and ends them
-  if (result.timed_out) fail(Fault::environment, "tokenising did not end within an hour");
-  if (result.exit_code != 0) {
-    fail(result.exit_code == kWrongInput ? Fault::input : Fault::environment,
-         "tokenising with {} failed (exit code {}): {}", context.paths.python, result.exit_code,
-         context.redactor.redact(last_lines(result.err)));
-  }
-  const Json answer = parse_json(result.out, "tokenising step");
-  return json_get<std::string>(answer, "sha256", "tokenising step");
 }
 
 void prepare_tokens(const InputContext& context, const CellSpec& cell, InputIndex& index,
                     GroupInputs& inputs) {
-  const Json request = token_request(cell, inputs.model_dir, context.folder.inputs());
-  const std::string id = request_id(request, cell, inputs.model_dir);
+  const Json request = token_request(cell.training, inputs.model_dir, context.folder.inputs());
+  const std::string id = token_request_id(request);
   const std::string known = index.find(id);
   std::error_code error;
   if (!known.empty() && fs::exists(context.folder.inputs() / known, error)) {
     inputs.token_sha256 = known.substr(0, known.find('.'));
   } else {
     const double start_s = monotonic_s();
-    inputs.token_sha256 = run_tokeniser(context, request);
+    const TokenisedData made = run_tokeniser(context, request);
+    inputs.token_sha256 = made.sha256;
     index.put(id, inputs.token_sha256 + ".tokens");
     context.say(fmt::format("tokens: inputs/{:.8}....tokens made in {:.1f} s", inputs.token_sha256,
                             monotonic_s() - start_s));
+    for (const std::string& line : split(made.text, '\n')) {
+      if (!line.empty()) context.say("  " + line);
+    }
   }
   inputs.tokens_path = child_path(context.folder.inputs(), inputs.token_sha256 + ".tokens");
   const std::string found = sha256_file(inputs.tokens_path);
@@ -157,13 +110,14 @@ void prepare_adapter(const InputContext& context, const CellSpec& cell, InputInd
     const Adapter adapter = initial_adapter(architecture, cell.lora, cell.model.model_id,
                                             static_cast<std::uint64_t>(cell.training.seed));
     // Made under another name and renamed when it is whole.
-    const fs::path making = context.folder.inputs() / ("making-" + std::to_string(::getpid()));
+    const fs::path making = context.folder.inputs() / own_name("making", "");
     fs::remove_all(making);
     fs::create_directories(making);
     inputs.adapter_sha256 = write_adapter(making, adapter);
     const fs::path name = context.folder.inputs() / (inputs.adapter_sha256 + ".adapter");
-    fs::remove_all(name);
-    fs::rename(making, name);
+    // Named by its content: what another shard has made meanwhile is the same, and may be in use.
+    fs::rename(making, name, error);
+    if (error) fs::remove_all(making);
     sync_folder(context.folder.inputs());
     index.put(id, inputs.adapter_sha256 + ".adapter");
   }
@@ -227,6 +181,12 @@ void check_sources(const CellSpec& cell) {
   if (!dataset.path.empty() && !fs::exists(dataset.path, error)) {
     fail(Fault::input, "{}: the dataset is not there (training.dataset: {})", dataset.path,
          dataset.source);
+  }
+  for (const auto& [key, path] : {std::pair{"validation", dataset.validation_path},
+                                  std::pair{"chat_template", dataset.chat_template_path}}) {
+    if (!path.empty() && !fs::exists(path, error)) {
+      fail(Fault::input, "{}: not there (training.dataset.{})", path, key);
+    }
   }
 }
 

@@ -9,7 +9,8 @@ Ledger::Ledger(const std::vector<Receipt>& receipts) {
   for (const Receipt& receipt : receipts) add(receipt);
 }
 
-void Ledger::add(const Receipt& receipt) {
+void Ledger::add(const Receipt& receipt, bool earlier) {
+  const std::int64_t seq = earlier ? -1 : receipt.seq;
   const std::string origin = fmt::format("results.jsonl: receipt {}", receipt.seq);
   const auto text = [&](const char* name) {
     return json_find<std::string>(receipt.fields, name, origin).value_or("");
@@ -23,15 +24,34 @@ void Ledger::add(const Receipt& receipt) {
     entry.status = json_get<std::string>(receipt.fields, "status", origin);
     entry.reason = text("reason");
     entry.cell_build = text("cell_build");
-    entry.seq = receipt.seq;
+    entry.seq = seq;
+    entry.host = text("host");
+    entry.gpu_uuid = text("gpu_uuid");
+    entry.wall_s = json_find<double>(receipt.fields, "wall_s", origin);
     entry.path = receipt.artifact_path;
     entry.sha256 = receipt.artifact_sha256;
     attempts_[{entry.key, entry.purpose, entry.pass}] = std::move(entry);
   } else if (receipt.kind == "cell" || receipt.kind == "parity") {
-    ResultEntry entry{json_get<std::string>(receipt.fields, "status", origin), text("reason"),
-                      receipt.seq, receipt.artifact_path, receipt.artifact_sha256};
+    ResultEntry entry{json_get<std::string>(receipt.fields, "status", origin),
+                      text("reason"),
+                      seq,
+                      receipt.artifact_path,
+                      receipt.artifact_sha256,
+                      text("error_message")};
     (receipt.kind == "cell" ? cells_ : parity_)[receipt.key] = std::move(entry);
   }
+}
+
+std::int64_t Ledger::supersede(const std::string& key, const std::string& gpu_uuid) {
+  std::int64_t count = 0;
+  for (auto at = attempts_.lower_bound({key, "", 0}); at != attempts_.end(); ++at) {
+    AttemptEntry& entry = at->second;
+    if (entry.key != key) break;
+    if (entry.superseded || entry.gpu_uuid.empty() || entry.gpu_uuid == gpu_uuid) continue;
+    count += entry.counts() && entry.purpose == "timed" ? 1 : 0;
+    entry.superseded = true;
+  }
+  return count;
 }
 
 const AttemptEntry* Ledger::last_attempt(const std::string& key, const std::string& purpose,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,10 +21,13 @@ struct AttemptEntry {
   std::string cell_build;  // of the program that ran it
   std::int64_t seq = -1;
   std::string path, sha256;  // of its PassRecord
+  std::string host, gpu_uuid;
+  std::optional<double> wall_s;  // from its start to its end
+  bool superseded = false;       // its group goes on on another GPU, from its first pass
 
   /// False for attempts that say nothing of the cell: they are run again without being asked to.
   [[nodiscard]] bool counts() const {
-    return !(status == "error" && (reason == "lost" || reason == "drained"));
+    return !superseded && !(status == "error" && (reason == "lost" || reason == "drained"));
   }
   [[nodiscard]] bool failed() const { return status == "error" || status == "oom"; }
 };
@@ -33,6 +37,7 @@ struct ResultEntry {
   std::string status, reason;
   std::int64_t seq = -1;
   std::string path, sha256;
+  std::string message;  // of a cell that did not end ok
 };
 
 class Ledger {
@@ -40,7 +45,12 @@ class Ledger {
   Ledger() = default;
   /// @throws Error(Fault::input) when a receipt lacks a field that it must have
   explicit Ledger(const std::vector<Receipt>& receipts);
-  void add(const Receipt& receipt);
+  /// @param earlier a receipt of another journal than this run's: its seq becomes -1
+  void add(const Receipt& receipt, bool earlier = false);
+
+  /// Marks the last attempts of a cell that ran on another GPU than `gpu_uuid`.
+  /// @returns how many of them had counted
+  std::int64_t supersede(const std::string& key, const std::string& gpu_uuid);
 
   /// The last attempt at a pass, or nullptr.
   [[nodiscard]] const AttemptEntry* last_attempt(const std::string& key, const std::string& purpose,

@@ -103,7 +103,7 @@ std::optional<double> LiveView::eta_s() const {
   if (count == 0 || left_ == 0) return std::nullopt;
   const double each_s = sum / count;
   const double passed_s = running_ ? std::min(monotonic_s() - begun_s_, each_s) : 0;
-  return each_s * static_cast<double>(left_) - passed_s;
+  return each_s * static_cast<double>(left_) / ranks_ - passed_s;
 }
 
 std::string LiveView::running_line() const {
@@ -161,6 +161,7 @@ void LiveView::write_file() {
                                       {"host", host_name()},
                                       {"pid", ::getpid()},
                                       {"updated_at", utc_now()},
+                                      {"placement", placement_},
                                       {"activity", activity_},
                                       {"passes_total", total_},
                                       {"passes_left", left_},

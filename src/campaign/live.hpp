@@ -33,6 +33,12 @@ class LiveView {
   /// How many passes the campaign has in all and how many are left (for "[3/8]" and the ETA).
   void set_passes(std::int64_t total, std::int64_t left);
 
+  /// Where this rank's cells run (to_json of Placement), for the file.
+  void set_placement(Json placement) { placement_ = std::move(placement); }
+
+  /// How many ranks share the passes.
+  void set_ranks(int ranks) { ranks_ = ranks; }
+
   /// One plain line, for good.
   void say(const std::string& line);
   void begin(const RunningPass& pass);
@@ -60,6 +66,8 @@ class LiveView {
   std::optional<RunningPass> running_;
   CellProgress progress_;
   std::string activity_;
+  Json placement_;
+  int ranks_ = 1;
   std::int64_t total_ = 0, left_ = 0;
   double begun_s_ = 0, line_s_ = 0, file_s_ = 0;
   std::map<std::string, std::pair<double, int>> wall_by_method_;  // sum [s], count

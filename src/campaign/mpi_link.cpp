@@ -3,9 +3,15 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <list>
+#include <mutex>
+#include <thread>
 
+#include <fmt/format.h>
 #include <mpi.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -19,9 +25,52 @@ namespace {
 
 constexpr int kTag = 7;
 
+/// Ends this process when a call that waits for all ranks takes too long: MPI has no deadlines.
+class Deadline {
+ public:
+  Deadline(const char* call, double seconds) : call_(call), seconds_(seconds) {
+    sigset_t all, before;  // signals are for the main thread
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);
+    thread_ = std::thread([this] { watch(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~Deadline() {
+    {
+      const std::scoped_lock lock(mutex_);
+      met_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    const auto length = std::chrono::duration<double>(seconds_);
+    if (changed_.wait_for(lock, length, [this] { return met_; })) return;
+    fmt::print(stderr, "{} waited {:.0f} s for a rank that did not come: the job ends\n", call_,
+               seconds_);
+    std::fflush(stderr);
+    // The launcher passes on what was said only while the job lives.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::_Exit(kFailed);
+  }
+
+  const char* call_;
+  double seconds_;
+  bool met_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
 class MpiLink : public RankLink {
  public:
-  MpiLink() : parent_(::getppid()) {
+  explicit MpiLink(double deadline_s) : parent_(::getppid()), deadline_s_(deadline_s) {
+    const Deadline deadline("MPI_Init", deadline_s_);
     // All calls come from one thread at a time, not always the same.
     int provided = MPI_THREAD_SINGLE;
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
@@ -43,7 +92,9 @@ class MpiLink : public RankLink {
   }
   ~MpiLink() override {
     // Without its launcher MPI_Finalize would wait for ever.
-    if (::getppid() == parent_) MPI_Finalize();
+    if (::getppid() != parent_) return;
+    const Deadline deadline("MPI_Finalize", deadline_s_);
+    MPI_Finalize();
   }
   MpiLink(const MpiLink&) = delete;
   MpiLink& operator=(const MpiLink&) = delete;
@@ -95,6 +146,7 @@ class MpiLink : public RankLink {
   }
 
   pid_t parent_;
+  double deadline_s_;
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   std::list<Sending> sending_;
 };
@@ -110,9 +162,9 @@ bool is_launched_rank() {
   return false;
 }
 
-std::unique_ptr<RankLink> join_ranks() {
+std::unique_ptr<RankLink> join_ranks(double deadline_s) {
   if (!is_launched_rank()) return nullptr;
-  return std::make_unique<MpiLink>();
+  return std::make_unique<MpiLink>(deadline_s);
 }
 
 }  // namespace poros

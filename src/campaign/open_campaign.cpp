@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/open_campaign.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 #include <system_error>
 
 #include <sched.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/clock.hpp"
 #include "base/files.hpp"
 #include "base/json.hpp"
-#include "receipts/lease.hpp"
+#include "receipts/shards.hpp"
 #include "spec/spec_json.hpp"
 
 namespace poros {
@@ -25,8 +27,13 @@ std::string random_id() {
 }
 
 void move_aside(const CampaignFolder& folder) {
-  const LeaseView lease = view_lease(folder.journal());
-  if (lease.state == LeaseState::live) {
+  std::vector<fs::path> journals{folder.journal()};
+  for (const std::string& name : shard_names(folder.dir())) {
+    journals.push_back(shard_journal(folder.dir(), name));
+  }
+  for (const fs::path& journal : journals) {
+    const LeaseView lease = view_lease(journal);
+    if (lease.state != LeaseState::live) continue;
     fail(Fault::input, "{}: a driver is at work in it ({}); stop it before using --fresh",
          folder.dir().string(), lease.holder ? describe(*lease.holder) : "starting");
   }
@@ -76,12 +83,13 @@ std::int64_t usable_threads() {
 void check_folder(const CampaignFolder& folder, const CampaignPlan& plan, bool fresh) {
   std::error_code error;
   const bool has_spec = fs::exists(folder.spec(), error);
-  const bool has_journal = fs::exists(folder.journal(), error);
+  const bool has_journal =
+      fs::exists(folder.journal(), error) || !shard_names(folder.dir()).empty();
   if (fresh && (has_spec || has_journal)) {
     move_aside(folder);
   } else if (has_spec) {
     check_same_spec(folder, plan);
-  } else if (has_journal) {
+  } else if (has_journal && !all_receipts(folder.dir()).empty()) {  // empty: killed at its start
     fail(Fault::input,
          "{}: has a results.jsonl but no spec.json, so nobody can tell what it measured; give "
          "another --output-dir, or --fresh to move it aside",
@@ -107,9 +115,13 @@ CampaignIdentity write_identity(const CampaignFolder& folder, const CampaignPlan
   Json cells = Json::object();
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     const PlannedCell& cell = plan.cells[i];
-    cells[cell.key] = {{"file", cell.file},       {"index", i},
-                       {"group_key", cell.group}, {"method", cell.spec.method},
-                       {"model", cell.model},     {"precision", cell.spec.precision}};
+    cells[cell.key] = {{"file", cell.file},
+                       {"index", i},
+                       {"group_key", cell.group},
+                       {"method", cell.spec.method},
+                       {"model", cell.model},
+                       {"precision", cell.spec.precision},
+                       {"gpu", cell.spec.hardware.gpu_name}};
   }
   const Json spec{{"v", 1},
                   {"spec_id", plan.spec.spec_id},
@@ -120,8 +132,23 @@ CampaignIdentity write_identity(const CampaignFolder& folder, const CampaignPlan
                   {"created_at", identity.created_at},
                   {"threads", identity.threads}};
   const std::string text = dump_json(spec, 1) + "\n";
-  if (text != old_text) write_file_durably(folder.spec(), text);
-  return identity;
+  if (!old_text.empty()) {
+    if (text != old_text) write_file_durably(folder.spec(), text);
+    return identity;
+  }
+  // Several shards can begin at one moment: the first to give the file its name is followed.
+  const fs::path made = folder.dir() / (".spec.json." + random_id());
+  write_file_durably(made, text);
+  const int linked = ::link(made.c_str(), folder.spec().c_str());
+  const int number = errno;
+  if (linked != 0 && number != EEXIST) {
+    fs::rename(made, folder.spec());  // a file system without hard links
+    sync_folder(folder.dir());
+    return identity;
+  }
+  fs::remove(made);
+  sync_folder(folder.dir());
+  return linked == 0 ? identity : write_identity(folder, plan);
 }
 
 }  // namespace poros

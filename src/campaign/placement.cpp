@@ -11,6 +11,7 @@
 #include "base/files.hpp"
 #include "base/nvml.hpp"
 #include "base/text.hpp"
+#include "campaign/admission.hpp"
 #include "campaign/attempt.hpp"
 #include "campaign/slurm_rank.hpp"
 #include "receipts/lease.hpp"
@@ -59,6 +60,7 @@ Placement place_rank(const std::string& device, int local_rank, int local_size) 
   Placement placement;
   placement.host = this_process({}, {}).host;
   placement.local_size = local_size;
+  placement.host_bytes = usable_host_bytes();
   if (device == "cpu") {
     placement.gpu_type = announced_gpu_type();
     return placement;
@@ -96,15 +98,18 @@ Json to_json(const Placement& placement) {
           {"gpu_token", placement.gpu_token},
           {"gpu_uuid", placement.gpu_uuid},
           {"gpu_type", placement.gpu_type},
-          {"local_size", placement.local_size}};
+          {"local_size", placement.local_size},
+          {"host_bytes", placement.host_bytes}};
 }
 
 Placement placement_from_json(const Json& json) {
   const std::string origin = "placement of a rank";
-  return {
-      json_get<std::string>(json, "host", origin), json_get<std::string>(json, "gpu_token", origin),
-      json_get<std::string>(json, "gpu_uuid", origin),
-      json_get<std::string>(json, "gpu_type", origin), json_get<int>(json, "local_size", origin)};
+  return {json_get<std::string>(json, "host", origin),
+          json_get<std::string>(json, "gpu_token", origin),
+          json_get<std::string>(json, "gpu_uuid", origin),
+          json_get<std::string>(json, "gpu_type", origin),
+          json_get<int>(json, "local_size", origin),
+          json_get<std::int64_t>(json, "host_bytes", origin)};
 }
 
 bool fits_placement(const std::string& wanted, const Placement& placement) {

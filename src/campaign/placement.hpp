@@ -2,6 +2,7 @@
 // Where a rank's cells run: its GPU, or a slot of the CPU.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/json.hpp"
@@ -10,10 +11,11 @@ namespace poros {
 
 struct Placement {
   std::string host;
-  std::string gpu_token;  // value of CUDA_VISIBLE_DEVICES for the cells; empty: as it is
-  std::string gpu_uuid;   // empty where the driver does not say, and on a CPU
-  std::string gpu_type;   // name of the GPU, or the announced label of a CPU slot; empty: any
-  int local_size = 1;     // ranks that share the host
+  std::string gpu_token;        // value of CUDA_VISIBLE_DEVICES for the cells; empty: as it is
+  std::string gpu_uuid;         // empty where the driver does not say, and on a CPU
+  std::string gpu_type;         // name of the GPU, or the announced label of a CPU slot; empty: any
+  int local_size = 1;           // ranks that share the host
+  std::int64_t host_bytes = 0;  // host memory that the ranks may use together; 0: not known
 };
 
 /// Chooses the GPU of this rank among those that CUDA_VISIBLE_DEVICES shows (tokens are kept as

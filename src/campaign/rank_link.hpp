@@ -36,7 +36,9 @@ class RankLink {
 [[nodiscard]] bool is_launched_rank();
 
 /// Joins the other ranks (MPI_Init). Null without a launcher, and MPI is then never started.
+/// Joining and, when the link is destroyed, parting wait for every rank: where one does not come
+/// within the deadline, this process says so and exits, and the launcher ends the job.
 /// @throws Error(Fault::environment) when MPI can't be started
-[[nodiscard]] std::unique_ptr<RankLink> join_ranks();
+[[nodiscard]] std::unique_ptr<RankLink> join_ranks(double deadline_s = 300);
 
 }  // namespace poros

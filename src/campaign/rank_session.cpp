@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/rank_session.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include <signal.h>
@@ -14,6 +15,7 @@ constexpr const char* kBeat = R"({"beat":true})";
 constexpr const char* kStop = R"({"stop":true})";
 constexpr const char* kBye = R"({"bye":true})";
 constexpr auto kPause = std::chrono::milliseconds(2);
+constexpr auto kLastWords = std::chrono::milliseconds(500);
 
 Json checked(Json reply) {
   if (reply.contains("error")) {
@@ -49,7 +51,11 @@ RankSession::~RankSession() {
     for (int rank = 1; rank < size_; ++rank) link_.send(rank, kBye);
   }
   // MPI_Finalize would wait for a rank that is gone.
-  if (lost_rank_ || silent_) link_.abort(kFailed);
+  if (lost_rank_ || silent_) {
+    // The launcher passes on what was said only while the job lives.
+    std::this_thread::sleep_for(kLastWords);
+    link_.abort(kFailed);
+  }
 }
 
 void RankSession::serve(Coordinator& coordinator) {
@@ -108,7 +114,7 @@ bool RankSession::receive_all() {
 }
 
 void RankSession::send_beats(double now_s) {
-  if (now_s - beat_s_ < kRankBeat_s) return;
+  if (now_s - beat_s_ < std::min(kRankBeat_s, silent_s_ / 4)) return;
   beat_s_ = now_s;
   if (rank_ != 0) {
     link_.send(0, kBeat);

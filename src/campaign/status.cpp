@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench status: from spec.json, journal, lease and live files alone.
-#include <cstdio>
-#include <ctime>
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
 #include <system_error>
 
-#include <unistd.h>
-
-#include "base/clock.hpp"
 #include "base/files.hpp"
 #include "campaign/campaign.hpp"
 #include "campaign/folder.hpp"
 #include "campaign/ledger.hpp"
-#include "campaign/live.hpp"
-#include "campaign/signals.hpp"
+#include "campaign/placement.hpp"
 #include "campaign/slurm_queue.hpp"
-#include "campaign/summary.hpp"
-#include "receipts/journal.hpp"
+#include "receipts/shards.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
@@ -39,12 +36,36 @@ double age_s(const fs::path& path) {
   return std::chrono::duration<double>(fs::file_time_type::clock::now() - time).count();
 }
 
-/// The live files of the ranks; one that is just being replaced or is broken is left out.
-std::vector<Json> live_files(const CampaignFolder& folder) {
+/// Who drives the campaign, or one shard of it.
+struct DriverView {
+  std::string shard;  // empty: the whole
+  LeaseView lease;
+  [[nodiscard]] bool is_running() const { return lease.state == LeaseState::live; }
+};
+
+std::vector<DriverView> drivers_of(const CampaignFolder& folder) {
+  std::vector<DriverView> drivers{{"", view_lease(folder.journal())}};
+  for (const std::string& name : shard_names(folder.dir())) {
+    drivers.push_back({name, view_lease(shard_journal(folder.dir(), name))});
+  }
+  if (drivers.size() > 1 && drivers.front().lease.state == LeaseState::none) {
+    drivers.erase(drivers.begin());
+  }
+  return drivers;
+}
+
+/// The live files of ranks whose driver runs: live/<rank>.json, live/<shard>-<rank>.json. One that
+/// is just being replaced or is broken is left out.
+std::vector<Json> live_files(const CampaignFolder& folder, const std::vector<DriverView>& drivers) {
   std::vector<Json> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder.live(), error)) {
     if (entry.path().extension() != ".json") continue;
+    const std::string stem = entry.path().stem().string();
+    const auto dash = stem.rfind('-');
+    const std::string shard = dash == std::string::npos ? "" : stem.substr(0, dash);
+    const auto driver = std::ranges::find(drivers, shard, &DriverView::shard);
+    if (driver == drivers.end() || !driver->is_running()) continue;
     try {
       Json live = parse_json(read_file(entry.path()), entry.path().string());
       live["age_s"] = age_s(entry.path());
@@ -71,144 +92,142 @@ const char* state_name(LeaseState state) {
   return "unknown";
 }
 
+/// What keeps a cell that has no result and does not run.
+std::string why_left(const Ledger& ledger, const std::string& key, const std::string& gpu,
+                     const std::vector<Json>& ranks) {
+  std::string why;
+  if (ranks.empty()) {
+    why = "no driver runs: `poros bench run` or `matrix` goes on";
+  } else {
+    std::int64_t takers = 0;
+    for (const Json& rank : ranks) {
+      const Json& placement = rank.value("placement", Json());
+      const bool known = placement.is_object();
+      if (!known || fits_placement(gpu, placement_from_json(placement))) ++takers;
+    }
+    why = takers == 0 ? fmt::format("no running rank has a {}", gpu)
+                      : fmt::format("waits for its turn: {} running rank{} can take it", takers,
+                                    takers == 1 ? "" : "s");
+  }
+  for (const AttemptEntry& pass : ledger.passes(key, "timed")) {
+    if (pass.superseded || pass.counts()) continue;
+    why += fmt::format("; attempt {} at pass {} was {}", pass.attempt, pass.pass + 1, pass.reason);
+  }
+  return why;
+}
+
+std::string why_ended(const ResultEntry& entry) {
+  std::string why = entry.status + (entry.reason.empty() ? "" : "/" + entry.reason);
+  if (!entry.message.empty()) why += ": " + entry.message;
+  if (entry.status == "error" || entry.status == "oom") why += "; --retry runs it again";
+  return why;
+}
+
+Json zero_counts() {
+  return {{"total", 0}, {"done", 0}, {"failed", 0}, {"skipped", 0}, {"running", 0}, {"left", 0}};
+}
+
+const char* state_of(const ResultEntry* entry, bool runs) {
+  if (runs) return "running";
+  if (entry == nullptr) return "left";
+  if (entry->status == "ok") return "done";
+  return entry->status == "skipped" ? "skipped" : "failed";
+}
+
+Json driver_json(const DriverView& driver) {
+  Json json{{"state", state_name(driver.lease.state)}, {"host", nullptr}, {"pid", nullptr}};
+  if (driver.lease.holder) {
+    json["host"] = driver.lease.holder->host;
+    json["pid"] = driver.lease.holder->pid;
+  }
+  return json;
+}
+
 }  // namespace
 
 Json campaign_status(const fs::path& dir) {
   const CampaignFolder folder(dir);
   const Json spec = read_spec_json(folder);
-  const Ledger ledger(read_journal(folder.journal()).receipts);
-  const LeaseView lease = view_lease(folder.journal());
-  const bool is_running = lease.state == LeaseState::live;
+  const Ledger ledger(all_receipts(dir));
+  const std::vector<DriverView> drivers = drivers_of(folder);
+  const std::vector<Json> ranks = live_files(folder, drivers);
 
-  Json counts{{"total", 0},   {"done", 0},    {"failed", 0},
-              {"skipped", 0}, {"running", 0}, {"left", 0}};
   Json running = Json::array();
-  Json eta = nullptr;
+  std::optional<double> eta_s;
   std::string activity;
-  for (const Json& live : is_running ? live_files(folder) : std::vector<Json>()) {
+  std::map<std::string, std::string> running_on;  // cell key -> where
+  for (const Json& live : ranks) {
     if (live.value("running", Json()).is_object()) {
       Json cell = live.at("running");
       cell["age_s"] = live.at("age_s");
+      cell["host"] = live.value("host", "");
+      running_on[cell.value("key", "")] = live.value("host", "");
       running.push_back(std::move(cell));
     }
-    if (live.contains("eta_s") && live.at("eta_s").is_number()) eta = live.at("eta_s");
-    activity = live.value("activity", "");
+    if (live.contains("eta_s") && live.at("eta_s").is_number()) {
+      eta_s = std::max(eta_s.value_or(0), live.at("eta_s").get<double>());
+    }
+    if (const std::string now = live.value("activity", ""); !now.empty()) activity = now;
   }
-  Json cells = Json::array();
-  const auto count = [&](const char* name) {
-    counts[name] = counts[name].get<int>() + 1;
-    return name;
-  };
+  Json counts = zero_counts(), by_gpu = Json::object(), cells = Json::array();
   for (const auto& [key, cell] : spec.at("cells").items()) {
-    count("total");
-    bool runs = false;
-    for (const Json& now : running) runs = runs || now.value("key", "") == key;
     const ResultEntry* entry = ledger.cell(key);
+    const bool runs = running_on.contains(key);
+    const char* state = state_of(entry, runs);
+    const std::string gpu = cell.value("gpu", "unknown");
+    if (!by_gpu.contains(gpu)) by_gpu[gpu] = zero_counts();
+    for (Json* table : {&counts, &by_gpu[gpu]}) {
+      for (const char* name : {"total", state}) {
+        (*table)[name] = (*table)[name].get<std::int64_t>() + 1;
+      }
+    }
     std::int64_t passes = 0;
     for (const AttemptEntry& pass : ledger.passes(key, "timed")) passes += pass.status == "ok";
-    const char* state = nullptr;
+    Json why = nullptr;
     if (runs) {
-      state = count("running");
+      why = "runs on " + running_on.at(key);
     } else if (entry == nullptr) {
-      state = count("left");
-    } else if (entry->status == "ok") {
-      state = count("done");
-    } else {
-      state = count(entry->status == "skipped" ? "skipped" : "failed");
+      why = why_left(ledger, key, gpu, ranks);
+    } else if (entry->status != "ok") {
+      why = why_ended(*entry);
     }
     cells.push_back({{"key", key},
                      {"index", cell.value("index", 0)},
                      {"method", cell.value("method", "")},
                      {"model", cell.value("model", "")},
+                     {"variant", cell.value("variant", "")},
                      {"precision", cell.value("precision", "")},
+                     {"gpu", gpu},
                      {"state", state},
                      {"status", entry == nullptr ? Json(nullptr) : Json(entry->status)},
                      {"reason", entry == nullptr || entry->reason.empty() ? Json(nullptr)
                                                                           : Json(entry->reason)},
-                     {"passes_ok", passes}});
+                     {"passes_ok", passes},
+                     {"why", why}});
   }
   std::sort(cells.begin(), cells.end(),
             [](const Json& a, const Json& b) { return a.at("index") < b.at("index"); });
-  Json driver{{"state", state_name(lease.state)}, {"host", nullptr}, {"pid", nullptr}};
-  if (lease.holder) {
-    driver["host"] = lease.holder->host;
-    driver["pid"] = lease.holder->pid;
+  // `driver` is the one of the whole campaign, or of the shard that says most of its state.
+  Json shards = Json::array();
+  const DriverView* shown = &drivers.front();
+  for (const DriverView& driver : drivers) {
+    if (driver.is_running() && !shown->is_running()) shown = &driver;
+    Json json = driver_json(driver);
+    json["shard"] = driver.shard.empty() ? Json(nullptr) : Json(driver.shard);
+    shards.push_back(std::move(json));
   }
+  Json driver = driver_json(*shown);
   driver["activity"] = activity.empty() ? Json(nullptr) : Json(activity);
   return {{"campaign", dir.string()},
           {"spec_id", spec.value("spec_id", "")},
           {"driver", driver},
+          {"drivers", shards},
           {"counts", counts},
+          {"by_gpu", by_gpu},
           {"cells", cells},
           {"running", running},
           {"slurm", slurm_status(dir)},
-          {"eta_s", eta}};
-}
-
-namespace {
-
-void print_status_text(const Json& status) {
-  const Json& counts = status.at("counts");
-  const Json& driver = status.at("driver");
-  std::string who = driver.at("state").get<std::string>();
-  if (driver.at("pid").is_number() && who != "not running") {
-    who += fmt::format(" (pid {} on {})", driver.at("pid").get<std::int64_t>(),
-                       driver.at("host").get<std::string>());
-  }
-  fmt::print("{}: driver {}\n", status.at("campaign").get<std::string>(), who);
-  fmt::print("cells: {} done, {} running, {} failed, {} skipped, {} left of {}\n",
-             counts.at("done").get<int>(), counts.at("running").get<int>(),
-             counts.at("failed").get<int>(), counts.at("skipped").get<int>(),
-             counts.at("left").get<int>(), counts.at("total").get<int>());
-  std::vector<std::vector<std::string>> rows{{"cell", "state", "passes ok"}};
-  for (const Json& cell : status.at("cells")) {
-    std::string state = cell.at("state").get<std::string>();
-    if (cell.at("reason").is_string()) state += " (" + cell.at("reason").get<std::string>() + ")";
-    rows.push_back(
-        {fmt::format("{} {} {}", cell.at("method").get<std::string>(),
-                     cell.at("model").get<std::string>(), cell.at("precision").get<std::string>()),
-         state, std::to_string(cell.at("passes_ok").get<std::int64_t>())});
-  }
-  fmt::print("{}", aligned(rows));
-  for (const Json& now : status.at("running")) {
-    fmt::print("running: {} {} {} {}, phase {}, step {}/{}, for {}\n",
-               now.at("method").get<std::string>(), now.at("model").get<std::string>(),
-               now.at("purpose").get<std::string>() == "parity" ? "parity" : "pass",
-               now.at("pass").get<std::int64_t>() + 1, now.at("phase").get<std::string>(),
-               now.at("step").get<std::int64_t>(), now.at("steps").get<std::int64_t>(),
-               duration_text(now.at("running_s").get<double>()));
-  }
-  if (driver.at("activity").is_string()) {
-    fmt::print("now: {}\n", driver.at("activity").get<std::string>());
-  }
-  fmt::print("{}", slurm_status_text(status.at("slurm")));
-  if (status.at("eta_s").is_number()) {
-    fmt::print("left (estimate): {}\n", duration_text(status.at("eta_s").get<double>()));
-  }
-}
-
-}  // namespace
-
-int print_status(const fs::path& dir, bool watch, bool json) {
-  const StopSignals signals;
-  while (true) {
-    const Json status = campaign_status(dir);
-    if (watch && !json && ::isatty(STDOUT_FILENO) == 1) fmt::print("\x1b[H\x1b[2J");
-    if (json) {
-      fmt::print("{}\n", dump_json(status, watch ? -1 : 2));
-    } else {
-      print_status_text(status);
-    }
-    std::fflush(stdout);
-    const bool is_running =
-        status.at("driver").at("state") == "running" || has_live_jobs(status.at("slurm"));
-    if (!watch || !is_running) return kDone;
-    for (int i = 0; i < 20 && !signals.requested(); ++i) {
-      const timespec pause{0, 100'000'000};
-      ::nanosleep(&pause, nullptr);
-    }
-    if (signals.requested()) return kDone;
-  }
+          {"eta_s", eta_s ? Json(*eta_s) : Json(nullptr)}};
 }
 
 }  // namespace poros

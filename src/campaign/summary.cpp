@@ -64,7 +64,8 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
 }
 
 int exit_code_of(const CampaignResult& result) {
-  if (result.stopped || !result.unmatched.empty()) return kStoppedEarly;
+  if (result.failed_cells > 0) return kFailed;
+  if (result.stopped || result.out_of_time || !result.unmatched.empty()) return kStoppedEarly;
   const bool cell_failed =
       std::any_of(result.artifacts.begin(), result.artifacts.end(),
                   [](const RunArtifact& artifact) { return artifact.status == "error"; });
@@ -109,6 +110,8 @@ Json summary_json(const CampaignResult& result, const std::string& dir) {
   return {{"campaign", dir},
           {"exit_code", exit_code_of(result)},
           {"stopped", result.stopped},
+          {"out_of_time", result.out_of_time},
+          {"unmatched", result.unmatched},
           {"passes_total", result.passes_total},
           {"passes_left", result.passes_left},
           {"cells", cells},

@@ -70,6 +70,31 @@ void add_campaign(CLI::App& parent, Invocation& invocation, const char* name, co
       ->excludes(resume);
   command->add_flag("--retry", options->campaign.retry,
                     "Run cells again that ended in error or out of memory");
+  command
+      ->add_option("--only", options->campaign.only,
+                   "Run these cells alone: method=, model=, precision=, gpu= or the beginning "
+                   "of a cell key; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--max-hours", options->campaign.max_hours,
+                   "Begin no pass that would end later; exit code 75")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-failures", options->campaign.max_failures,
+                   "End after so many failed cells")
+      ->check(CLI::PositiveNumber);
+  command->add_flag_callback(
+      "--fail-fast", [options] { options->campaign.max_failures = 1; },
+      "End after the first failed cell");
+  command->add_option("--shard-name", options->campaign.shard_name,
+                      "Write a journal of one's own, shards/NAME: several drivers may then work on "
+                      "one campaign; `bench gather` joins them");
+  command->add_option("--shard", options->campaign.shard,
+                      "I/N, I from 0: the I-th of N parts of each GPU type's groups");
+  if (over_ranks) {
+    command->add_flag("--exclusive-host", options->campaign.exclusive_host,
+                      "Cells of poros and accelerate_offload run alone on their host");
+  }
   command->add_flag("--dry-run", options->dry_run, "List the cells; run and create nothing");
   command->add_flag("--plain", options->campaign.plain, "Plain lines, also on a terminal");
   command->add_flag("--allow-hardware-mismatch", options->campaign.allow_hardware_mismatch,

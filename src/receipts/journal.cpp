@@ -278,14 +278,23 @@ bool JournalWriter::took_over() const {
 }
 
 Receipt JournalWriter::append(Receipt receipt) {
+  std::vector<Receipt> one;
+  one.push_back(std::move(receipt));
+  return append_all(std::move(one)).front();
+}
+
+std::vector<Receipt> JournalWriter::append_all(std::vector<Receipt> receipts) {
   State& s = *state_;
   s.check_usable();
-  receipt.seq = static_cast<std::int64_t>(s.receipts.size());
-  receipt.epoch = s.lease.epoch;
-  const std::string line = to_line(receipt);
+  std::string text;
+  for (std::size_t i = 0; i < receipts.size(); ++i) {
+    receipts[i].seq = static_cast<std::int64_t>(s.receipts.size() + i);
+    receipts[i].epoch = s.lease.epoch;
+    text += to_line(receipts[i]);
+  }
   s.check_still_ours();
   try {
-    if (!write_whole(*s.ops, s.fd.get(), line, s.path)) {
+    if (!write_whole(*s.ops, s.fd.get(), text, s.path)) {
       fail(Fault::io, "{}: short write: the disk is full or a limit was met", s.path.string());
     }
   } catch (const Error& error) {
@@ -301,9 +310,9 @@ Receipt JournalWriter::append(Receipt receipt) {
     fail_errno(Fault::io, s.path.string() + ": sync");
   }
   s.check_still_ours();
-  s.id.bytes += static_cast<off_t>(line.size());
-  s.receipts.push_back(receipt);
-  return receipt;
+  s.id.bytes += static_cast<off_t>(text.size());
+  s.receipts.insert(s.receipts.end(), receipts.begin(), receipts.end());
+  return receipts;
 }
 
 void JournalWriter::heartbeat() {

@@ -81,6 +81,10 @@ class JournalWriter {
   /// over. After that the writer is unusable: stop, and start the command again.
   Receipt append(Receipt receipt);
 
+  /// The same for several records with one write and one sync: all of them are acknowledged, or
+  /// (torn tail) a beginning of them is found by the next writer.
+  std::vector<Receipt> append_all(std::vector<Receipt> receipts);
+
   /// To be called every few seconds. @throws Error(Fault::io) when another writer took over, or
   /// after a failed append().
   void heartbeat();

@@ -60,6 +60,12 @@ std::string to_line(const Receipt& receipt) {
   return line + "\n";
 }
 
+std::string line_sha256(const Receipt& receipt) {
+  const std::string line = to_line(receipt);
+  const std::string mark = ",\"sha256\":\"";
+  return line.substr(line.find(mark) + mark.size(), 64);
+}
+
 Receipt receipt_from_line(std::string_view line, const std::string& origin) {
   if (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   Json json = parse_json(line, origin);

@@ -30,6 +30,9 @@ struct Receipt {
 /// The line, with '\n'. @throws Error(Fault::run) where a field has a name of the receipt's own.
 [[nodiscard]] std::string to_line(const Receipt& receipt);
 
+/// The `sha256` member of the receipt's line.
+[[nodiscard]] std::string line_sha256(const Receipt& receipt);
+
 /// Reads one line, with or without its '\n'. Any change of its bytes is seen.
 /// @throws Error(Fault::input) naming origin: not JSON, wrong version, hash mismatch.
 [[nodiscard]] Receipt receipt_from_line(std::string_view line, const std::string& origin);

@@ -178,8 +178,8 @@ int fake_cell(const char* request_path) {
   return mode == "late_failure" ? 1 : 0;
 }
 
-int fake_tokeniser(const char* request_path) {
-  const Json request = parse_json(read_file(request_path), request_path);
+int fake_tokeniser(const char* text) {
+  const Json request = parse_json(text, "tokenising request");
   TokenFile tokens;
   tokens.seq_len = request.at("training").at("seq_len").get<std::int64_t>();
   tokens.rows = 2;
@@ -194,7 +194,12 @@ int fake_tokeniser(const char* request_path) {
   const std::string sha256 = sha256_hex(bytes);
   const fs::path folder = request.at("inputs_dir").get<std::string>();
   write_file_durably(folder / (sha256 + ".tokens"), bytes);
-  std::printf("%s\n", dump_json({{"sha256", sha256}}).c_str());
+  const Json answer{{"sha256", sha256},
+                    {"path", (folder / (sha256 + ".tokens")).string()},
+                    {"statistics", Json::object()},
+                    {"text", ""},
+                    {"validation", nullptr}};
+  std::printf("%s\n", dump_json(answer).c_str());
   return 0;
 }
 

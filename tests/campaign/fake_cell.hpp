@@ -18,6 +18,6 @@ namespace poros::testing {
 int fake_cell(const char* request_path);
 
 /// argv: program -m poros_peers.tokenise REQUEST.json: a small token file, without Python.
-int fake_tokeniser(const char* request_path);
+int fake_tokeniser(const char* request);
 
 }  // namespace poros::testing
