@@ -128,13 +128,17 @@ Json Coordinator::answer(int rank, const Json& request) {
 
 Json Coordinator::hello(int rank, const Json& request) {
   const Placement placement = placement_from_json(request.at("placement"));
+  // Without the driver's word a GPU is known by the launcher's token for it.
+  const auto device = [](const Placement& p) {
+    return p.gpu_uuid.empty() ? p.gpu_token : p.gpu_uuid;
+  };
   for (std::size_t other = 0; other < ranks_.size(); ++other) {
     const auto& taken = ranks_[other].placement;
-    if (!taken || static_cast<int>(other) == rank || placement.gpu_uuid.empty()) continue;
-    if (taken->host != placement.host || taken->gpu_uuid != placement.gpu_uuid) continue;
+    if (!taken || static_cast<int>(other) == rank || device(placement).empty()) continue;
+    if (taken->host != placement.host || device(*taken) != device(placement)) continue;
     fail(Fault::environment,
          "{}: ranks {} and {} have the same GPU ({}); give each rank a GPU of its own",
-         placement.host, other, rank, placement.gpu_uuid);
+         placement.host, other, rank, device(placement));
   }
   ranks_.at(static_cast<std::size_t>(rank)).placement = placement;
   return {{"identity",

@@ -171,6 +171,7 @@ void Driver::make_context(std::int64_t epoch) {
                        {"epoch", epoch},
                        {"rank", session_ == nullptr ? 0 : session_->rank()},
                        {"shard", options_.shard_name},
+                       {"gpu_token", placement_.gpu_token},
                        {"argv", command_line(options_.argc, options_.argv, redactor_)},
                        {"environment", environment_snapshot(environment)}}});
 }

@@ -61,13 +61,16 @@ Placement place_rank(const std::string& device, int local_rank, int local_size) 
   placement.host = this_process({}, {}).host;
   placement.local_size = local_size;
   placement.host_bytes = usable_host_bytes();
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> tokens;
   if (device == "cpu") {
     placement.gpu_type = announced_gpu_type();
+    if (visible != nullptr) tokens = listed(visible);
+    const auto own = static_cast<std::size_t>(local_rank);
+    if (own < tokens.size()) placement.gpu_token = tokens[own];  // a name for the slot, no more
     return placement;
   }
   const Nvml* nvml = Nvml::open();
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::vector<std::string> tokens;
   if (visible != nullptr) {
     tokens = listed(visible);
   } else if (nvml != nullptr) {

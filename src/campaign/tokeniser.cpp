@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/tokeniser.hpp"
 
+#include <cstdlib>
 #include <system_error>
 
+#include <fcntl.h>
+
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/sha256.hpp"
 #include "base/subprocess.hpp"
 
@@ -22,6 +26,31 @@ std::string last_lines(const std::string& text) {
   return end;
 }
 
+/// A request as an argument: its text, or a file that holds what is too long for one.
+class RequestArgument {
+ public:
+  explicit RequestArgument(const Json& request) : text_(dump_json(request)) {
+    constexpr std::size_t kLongest = 100'000;  // the system takes 131072 bytes
+    if (text_.size() <= kLongest) return;
+    std::string name = (fs::temp_directory_path() / "poros-request-XXXXXX").string();
+    UniqueFd fd(::mkostemp(name.data(), O_CLOEXEC));
+    if (!fd) fail_errno(Fault::io, name);
+    file_ = name;
+    write_all(fd.get(), text_.data(), text_.size(), file_);
+  }
+  ~RequestArgument() {
+    std::error_code error;
+    if (!file_.empty()) fs::remove(file_, error);
+  }
+  RequestArgument(const RequestArgument&) = delete;
+  RequestArgument& operator=(const RequestArgument&) = delete;
+  [[nodiscard]] std::string word() const { return file_.empty() ? text_ : file_.string(); }
+
+ private:
+  std::string text_;
+  fs::path file_;
+};
+
 /// Runs a module of poros_peers that takes its request as an argument and answers with JSON.
 Json ask_python(const InstallPaths& paths, const std::string& module, const Json& request,
                 double limit_s) {
@@ -30,8 +59,9 @@ Json ask_python(const InstallPaths& paths, const std::string& module, const Json
          "the tokenising step (src/peers) was not found beside this program; set POROS_PEERS_DIR "
          "to the folder that holds poros_peers/");
   }
+  const RequestArgument argument(request);
   const ProcessResult result =
-      run_process({paths.python, "-m", "poros_peers." + module, dump_json(request)}, limit_s,
+      run_process({paths.python, "-m", "poros_peers." + module, argument.word()}, limit_s,
                   {{"PYTHONPATH", paths.peers_dir.string()},
                    {"PYTHONDONTWRITEBYTECODE", "1"},
                    {"TOKENIZERS_PARALLELISM", "false"},
@@ -124,10 +154,13 @@ std::string token_request_id(Json request) {
 }
 
 PromptTokens encode_prompt(const InstallPaths& paths, const fs::path& model_dir,
-                           const std::string& text, bool chat) {
-  const Json answer =
-      ask_python(paths, "prompt",
-                 {{"model_dir", model_dir.string()}, {"text", text}, {"chat", chat}}, kPrompt_s);
+                           const std::string& text, bool chat, const fs::path& chat_template) {
+  const Json answer = ask_python(paths, "prompt",
+                                 {{"model_dir", model_dir.string()},
+                                  {"text", text},
+                                  {"chat", chat},
+                                  {"chat_template", chat_template.string()}},
+                                 kPrompt_s);
   PromptTokens tokens;
   tokens.ids = json_get<std::vector<std::uint32_t>>(answer, "ids", "prompt");
   tokens.stop_ids = json_get<std::vector<std::uint32_t>>(answer, "stop_ids", "prompt");

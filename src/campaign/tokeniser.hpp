@@ -44,10 +44,12 @@ struct PromptTokens {
 };
 
 /// @param chat write `text` as a user's message, by the model's chat template
+/// @param chat_template a Jinja file in its place; empty: the model's own
 /// @throws as tokenise()
 [[nodiscard]] PromptTokens encode_prompt(const InstallPaths& paths,
                                          const std::filesystem::path& model_dir,
-                                         const std::string& text, bool chat);
+                                         const std::string& text, bool chat,
+                                         const std::filesystem::path& chat_template = {});
 /// The text of ids, without special tokens.
 [[nodiscard]] std::string decode_tokens(const InstallPaths& paths,
                                         const std::filesystem::path& model_dir,
