@@ -19,6 +19,8 @@ struct CampaignOptions {
   std::filesystem::path spec_path;                  // the YAML
   std::optional<std::filesystem::path> output_dir;  // instead of reporting.output_dir
   std::optional<std::int64_t> n_passes;             // instead of training.n_passes
+  std::optional<double> until_stable;  // more passes until their spread is at most this fraction
+  std::int64_t max_passes = 10;        // with until_stable
   bool fresh = false;  // move an older run in the same folder aside to <dir>.<n> and begin anew
   bool retry = false;  // run cells that ended in oom or error again
   bool json = false;   // print one JSON object instead of the final table

@@ -64,7 +64,7 @@ Driver::Driver(const CampaignOptions& options, const CampaignPlan& plan,
           plan, paths,
           Selection(plan, {options.only,
                            options.shard.empty() ? ShardPart{} : parse_shard_part(options.shard)}),
-          options.retry),
+          {options.retry, options.until_stable, options.max_passes}),
       limits_(options),
       failures_(options.max_failures),
       redactor_(current_environment()),
@@ -334,10 +334,12 @@ void Driver::run_group(const ComparisonGroup& group, CampaignResult& result) {
     if (!prepare(state)) return;
   }
   if (state.input_failures.empty()) {
-    for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
-      const PlannedCell& cell = plan_.cells[slot.cell];
-      if (progress_.needs_run(cell, slot.pass) && !run_pass(state, cell, "timed", slot.pass)) {
-        return;
+    const std::int64_t planned = progress_.passes_of(group);
+    for (std::int64_t pass = 0; pass < progress_.passes_of(group); ++pass) {
+      if (pass >= planned) announce_round(group, pass);
+      for (const std::size_t index : group.cells) {
+        const PlannedCell& cell = plan_.cells[index];
+        if (progress_.needs_run(cell, pass) && !run_pass(state, cell, "timed", pass)) return;
       }
     }
   }
@@ -349,6 +351,15 @@ void Driver::run_group(const ComparisonGroup& group, CampaignResult& result) {
   }
   if (auto parity = run_parity(state, artifacts)) result.parity.push_back(std::move(*parity));
   for (RunArtifact& artifact : artifacts) result.artifacts.push_back(std::move(artifact));
+}
+
+/// A pass more of each cell than the spec asks for (--until-stable).
+void Driver::announce_round(const ComparisonGroup& group, std::int64_t pass) {
+  const std::int64_t more = progress_.count_left(group);
+  passes_total_ += more;
+  if (session_ != nullptr) static_cast<void>(session_->ask({{"ask", "more"}, {"passes", more}}));
+  live_.say(fmt::format("{}: not stable after {} passes: one more of each",
+                        plan_.cells[group.cells.front()].model, pass));
 }
 
 std::int64_t Driver::next_attempt(const PlannedCell& cell, const std::string& purpose,
@@ -402,7 +413,7 @@ RecordedPass Driver::run_one_attempt(GroupState& state, const PlannedCell& cell,
                  .max_steps = {}};
   if (dump) job.max_steps = dump->step;
   const bool timed = purpose == "timed";
-  const std::int64_t n_passes = timed ? plan_.spec.training.n_passes : 1;
+  const std::int64_t n_passes = timed ? progress_.passes_of(state.group) : 1;
   live_.begin({cell.key, cell.spec.method, cell.model, cell.spec.precision, purpose, pass, n_passes,
                job.attempt, cell.spec.training.steps});
   const double start_s = monotonic_s();

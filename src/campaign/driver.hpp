@@ -75,6 +75,7 @@ class Driver {
   void collect(CampaignResult& result) const;
   [[nodiscard]] bool stopping() const;
   void run_group(const ComparisonGroup& group, CampaignResult& result);
+  void announce_round(const ComparisonGroup& group, std::int64_t pass);
   [[nodiscard]] bool prepare(GroupState& state);
   void refuse_mixed_builds(const ComparisonGroup& group) const;
   [[nodiscard]] bool has_time_for(const PlannedCell& cell, const std::string& purpose);

@@ -26,7 +26,7 @@ std::optional<std::vector<RunArtifact>> Driver::load_finished(const ComparisonGr
     const std::string text = read_file(folder_ / entry->path);
     if (sha256_hex(text) != entry->sha256) return std::nullopt;
     RunArtifact artifact = run_artifact_from_json(parse_json(text, entry->path), entry->path);
-    if (artifact.n_passes_expected != plan_.spec.training.n_passes) return std::nullopt;
+    if (artifact.n_passes_expected != progress_.passes_of(group)) return std::nullopt;
     artifacts.push_back(std::move(artifact));
   }
   return artifacts;
@@ -55,14 +55,15 @@ void Driver::record_artifact(const PlannedCell& cell, const RunArtifact& artifac
 
 std::vector<RunArtifact> Driver::finish_group(GroupState& state) {
   std::vector<RunArtifact> artifacts;
+  ArtifactContext context = artifact_context_;
+  context.n_passes = progress_.passes_of(state.group);
   std::vector<std::size_t> indices;              // of the artifacts' cells
   std::vector<std::optional<PassRecord>> first;  // first good pass of each of them
   for (const std::size_t index : state.group.cells) {
     const PlannedCell& cell = plan_.cells[index];
     std::vector<RecordedPass> passes;
     for (const AttemptEntry& entry : progress_.ledger.passes(cell.key, "timed")) {
-      const bool asked_for = entry.pass < plan_.spec.training.n_passes;
-      if (asked_for && !entry.superseded) passes.push_back(load_pass(entry));
+      if (!entry.superseded) passes.push_back(load_pass(entry));
     }
     if (passes.empty() && !progress_.is_selected(cell)) continue;
     indices.push_back(index);
@@ -72,9 +73,9 @@ std::vector<RunArtifact> Driver::finish_group(GroupState& state) {
     }
     const auto& skip = progress_.skip(cell);
     if (passes.empty() && skip) {
-      artifacts.push_back(skipped_artifact(artifact_context_, cell, *skip));
+      artifacts.push_back(skipped_artifact(context, cell, *skip));
     } else {
-      artifacts.push_back(make_artifact(artifact_context_, cell, passes));
+      artifacts.push_back(make_artifact(context, cell, passes));
     }
     const auto failure = state.input_failures.find(cell.key);
     if (failure != state.input_failures.end() && !skip) {

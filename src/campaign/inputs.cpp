@@ -117,7 +117,13 @@ void prepare_adapter(const InputContext& context, const CellSpec& cell, InputInd
     const fs::path name = context.folder.inputs() / (inputs.adapter_sha256 + ".adapter");
     // Named by its content: what another shard has made meanwhile is the same, and may be in use.
     fs::rename(making, name, error);
-    if (error) fs::remove_all(making);
+    if (error) {
+      std::error_code ignored;
+      fs::remove_all(making, ignored);
+      if (!fs::exists(name, ignored)) {
+        fail(Fault::io, "{}: rename: {}", name.string(), error.message());
+      }
+    }
     sync_folder(context.folder.inputs());
     index.put(id, inputs.adapter_sha256 + ".adapter");
   }

@@ -28,6 +28,7 @@ void Ledger::add(const Receipt& receipt, bool earlier) {
     entry.host = text("host");
     entry.gpu_uuid = text("gpu_uuid");
     entry.wall_s = json_find<double>(receipt.fields, "wall_s", origin);
+    entry.s_per_step = json_find<double>(receipt.fields, "s_per_step", origin);
     entry.path = receipt.artifact_path;
     entry.sha256 = receipt.artifact_sha256;
     attempts_[{entry.key, entry.purpose, entry.pass}] = std::move(entry);

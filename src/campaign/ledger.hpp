@@ -23,7 +23,8 @@ struct AttemptEntry {
   std::string path, sha256;  // of its PassRecord
   std::string host, gpu_uuid;
   std::optional<double> wall_s;  // from its start to its end
-  bool superseded = false;       // its group goes on on another GPU, from its first pass
+  std::optional<double> s_per_step;
+  bool superseded = false;  // its group goes on on another GPU, from its first pass
 
   /// False for attempts that say nothing of the cell: they are run again without being asked to.
   [[nodiscard]] bool counts() const {

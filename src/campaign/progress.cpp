@@ -24,8 +24,8 @@ std::optional<Skip> too_large_for_host(const PlannedCell& cell) {
 }  // namespace
 
 Progress::Progress(const CampaignPlan& plan, const InstallPaths& paths, Selection selection,
-                   bool retry)
-    : plan_(plan), selection_(std::move(selection)), retry_(retry) {
+                   const ProgressOptions& options)
+    : plan_(plan), selection_(std::move(selection)), options_(options) {
   for (const PlannedCell& cell : plan.cells) {
     const std::string& method = cell.spec.method;
     if (!arms_.contains(method)) arms_[method] = arm_program(paths, method, plan.spec.device);
@@ -50,7 +50,7 @@ bool Progress::is_selected(const PlannedCell& cell) const {
 
 bool Progress::is_settled(const AttemptEntry& entry) const {
   if (!entry.counts()) return false;
-  return !(retry_ && entry.failed() && entry.seq < first_seq);
+  return !(options_.retry && entry.failed() && entry.seq < first_seq);
 }
 
 bool Progress::needs_run(const PlannedCell& cell, std::int64_t pass) const {
@@ -76,22 +76,62 @@ bool Progress::wants_parity(const ComparisonGroup& group) const {
   }
   const ResultEntry* done = ledger.parity(group.key);
   if (done == nullptr) return true;
-  return retry_ && done->status != "ok" && done->seq < first_seq;
+  return options_.retry && done->status != "ok" && done->seq < first_seq;
 }
 
-std::int64_t Progress::count_left(const ComparisonGroup& group) const {
+std::int64_t Progress::count_left(const ComparisonGroup& group, std::int64_t passes) const {
   std::int64_t left = 0;
-  for (const PassSlot& slot : interleaved_passes(group, plan_.spec.training.n_passes)) {
+  for (const PassSlot& slot : interleaved_passes(group, passes)) {
     left += needs_run(plan_.cells[slot.cell], slot.pass) ? 1 : 0;
   }
   return left;
 }
 
+std::int64_t Progress::count_left(const ComparisonGroup& group) const {
+  return count_left(group, passes_of(group));
+}
+
+bool Progress::has_begun(const ComparisonGroup& group, std::int64_t pass) const {
+  return std::ranges::any_of(group.cells, [&](std::size_t cell) {
+    const AttemptEntry* last = ledger.last_attempt(plan_.cells[cell].key, "timed", pass);
+    return last != nullptr && last->counts();
+  });
+}
+
+bool Progress::is_stable(const ComparisonGroup& group) const {
+  for (const std::size_t cell : group.cells) {
+    std::vector<double> times;
+    for (const AttemptEntry& entry : ledger.passes(plan_.cells[cell].key, "timed")) {
+      const bool good = entry.counts() && entry.status == "ok";
+      if (good && entry.s_per_step) times.push_back(*entry.s_per_step);
+    }
+    if (times.size() < 2) continue;
+    std::ranges::sort(times);
+    const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+    if (times.back() - times.front() > *options_.until_stable * median) return false;
+  }
+  return true;
+}
+
+std::int64_t Progress::passes_of(const ComparisonGroup& group) const {
+  std::int64_t passes = plan_.spec.training.n_passes;
+  while (has_begun(group, passes)) ++passes;
+  if (!options_.until_stable || passes >= options_.max_passes) return passes;
+  const bool wants_more = count_left(group, passes) == 0 && !is_stable(group);
+  // Not for a group in which nothing can run any more.
+  const bool can_run = std::ranges::any_of(
+      group.cells, [&](std::size_t cell) { return needs_run(plan_.cells[cell], passes); });
+  return wants_more && can_run ? passes + 1 : passes;
+}
+
 std::int64_t Progress::count_all() const {
-  return plan_.spec.training.n_passes *
-         std::ranges::count_if(plan_.cells, [&](const PlannedCell& cell) {
-           return is_selected(cell) && !skip(cell);
-         });
+  std::int64_t all = 0;
+  for (const ComparisonGroup& group : plan_.groups) {
+    all += passes_of(group) * std::ranges::count_if(group.cells, [&](std::size_t cell) {
+             return is_selected(plan_.cells[cell]) && !skip(plan_.cells[cell]);
+           });
+  }
+  return all;
 }
 
 std::string Progress::begun_on(const ComparisonGroup& group) const {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "campaign/predict.hpp"
 #include "campaign/slurm_queue.hpp"
 #include "campaign/slurm_submit.hpp"
 #include "spec/text_form.hpp"
@@ -94,6 +95,18 @@ void refuse_mixing(const ClusterProfile& profile, const std::vector<TypedWork>& 
   }
 }
 
+/// Of one GPU, for all passes of its cells; nothing where a cell has no prediction.
+std::optional<double> predicted_hours(const CampaignPlan& plan, const std::string& gpu_name) {
+  double seconds = 0;
+  for (const PlannedCell& cell : plan.cells) {
+    if (cell.spec.hardware.gpu_name != gpu_name) continue;
+    const auto pass_s = predict(cell.spec).s_per_pass;
+    if (!pass_s) return std::nullopt;
+    seconds += *pass_s * static_cast<double>(plan.spec.training.n_passes);
+  }
+  return seconds / 3600;
+}
+
 }  // namespace
 
 std::vector<TypeWork> work_by_type(const CampaignPlan& plan) {
@@ -111,6 +124,7 @@ std::vector<TypeWork> work_by_type(const CampaignPlan& plan) {
     groups[at].insert(cell.group);
   }
   for (std::size_t i = 0; i < types.size(); ++i) types[i].groups = groups[i].size();
+  for (TypeWork& type : types) type.hours = predicted_hours(plan, type.gpu_name);
   return types;
 }
 
@@ -125,7 +139,8 @@ Submission plan_submission(const SubmitOptions& options, const CampaignPlan& pla
                              submission.campaign,
                              options.program,
                              submission.name_prefix,
-                             true};
+                             true,
+                             options.matrix_arguments};
   const auto begin_job = [&](const std::string& role, const std::string& label) {
     SlurmJob job;
     job.role = role;

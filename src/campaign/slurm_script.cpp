@@ -154,6 +154,7 @@ std::string settings_text(const SlurmScriptContext& context, const SlurmJob& job
     std::vector<std::string> words{
         "bench",  "matrix", context.spec.string(), "--output-dir", context.campaign.string(),
         "--plain"};
+    words.insert(words.end(), context.matrix_arguments.begin(), context.matrix_arguments.end());
     if (!context.alone && job.tasks == 0) {
       words.insert(words.end(), {"--shard-name", job.label});
     }

@@ -43,6 +43,7 @@ struct SlurmScriptContext {
   std::filesystem::path spec, campaign, program;  // absolute
   std::string name_prefix;                        // of job names
   bool alone = true;  // the only work job: it writes the root journal, no shard
+  std::vector<std::string> matrix_arguments{};
 };
 
 /// The script of a job for one GPU type.

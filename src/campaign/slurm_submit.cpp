@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "campaign/open_campaign.hpp"
+#include "campaign/selection.hpp"
 #include "campaign/signals.hpp"
 #include "campaign/slurm_commands.hpp"
 #include "campaign/slurm_queue.hpp"
@@ -172,15 +173,25 @@ int wait_and_judge(const SubmitOptions& options, const Submission& submission,
   return code;
 }
 
+/// The plan with the cells that are asked for alone.
+CampaignPlan selected_cells(const CampaignPlan& plan, const std::vector<std::string>& only) {
+  CampaignPlan selected = plan;
+  const Selection selection(plan, {only, {}});
+  selected.cells.clear();
+  selected.groups.clear();  // they name cells by number; a submission counts them by key
+  for (std::size_t i = 0; i < plan.cells.size(); ++i) {
+    if (selection.has_cell(i)) selected.cells.push_back(plan.cells[i]);
+  }
+  return selected;
+}
+
 }  // namespace
 
 int submit_campaign(const SubmitOptions& options) {
-  return submit_plan(options, make_plan(read_spec(options.spec)));
-}
-
-int submit_plan(const SubmitOptions& options, const CampaignPlan& plan) {
+  const CampaignPlan plan = make_plan(read_spec(options.spec));
   const ClusterProfile profile = read_cluster_profile(find_cluster_profile(options.cluster));
-  const Submission submission = plan_submission(options, plan, profile);
+  const Submission submission =
+      plan_submission(options, selected_cells(plan, options.only), profile);
   if (options.dry_run) {
     fmt::print("{}", options.json ? dump_json(submission_json(submission), 2) + "\n"
                                   : printed_jobs(submission));

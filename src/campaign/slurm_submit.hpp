@@ -24,6 +24,8 @@ struct SubmitOptions {
   bool wait = false;              // until all jobs have ended
   bool single_job = false;        // one job, one MPI world, over nodes of all types
   bool json = false;
+  std::vector<std::string> only;              // see SelectionOptions
+  std::vector<std::string> matrix_arguments;  // for `bench matrix` in the jobs: "--retry", ...
 };
 
 /// The work that a campaign has for one GPU type.
@@ -55,9 +57,6 @@ struct Submission {
 /// @returns 0; with `wait` the highest exit code of the jobs' last starts, 1 for one that left none
 /// @throws Error: input (exit 2); environment when Slurm refuses (exit 1)
 int submit_campaign(const SubmitOptions& options);
-
-/// The same for a plan that was read before.
-int submit_plan(const SubmitOptions& options, const CampaignPlan& plan);
 
 /// bench cancel: ends a campaign's jobs. @returns 0
 int cancel_campaign(const std::filesystem::path& campaign, bool json);

@@ -24,6 +24,7 @@ void add_submit(CLI::App& parent, Invocation& invocation) {
   struct Options {
     SubmitOptions submit;
     std::string spec, output_dir;
+    bool retry = false, exclusive_host = false;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -40,6 +41,13 @@ void add_submit(CLI::App& parent, Invocation& invocation) {
   command->add_flag("--wait", options->submit.wait, "Wait until the jobs have ended");
   command->add_flag("--single-job", options->submit.single_job,
                     "One job, one MPI world, over nodes of all GPU types");
+  command
+      ->add_option("--only", options->submit.only, "As for `bench matrix`: run these cells alone")
+      ->allow_extra_args(false);
+  command->add_flag("--retry", options->retry,
+                    "Run cells again that ended in error or out of memory");
+  command->add_flag("--exclusive-host", options->exclusive_host,
+                    "Cells of poros and accelerate_offload run alone on their host");
   command->add_flag("--json", options->submit.json, "Print one JSON object");
   command->footer(R"(Examples:
   poros bench submit configs/bench/launch_matrix.yaml --cluster four_types --dry-run
@@ -58,6 +66,12 @@ Exit codes: 0 submitted (with --wait: done); 1 Slurm refused, or cells failed; 2
       options->submit.spec = options->spec;
       if (!options->output_dir.empty()) options->submit.output_dir = options->output_dir;
       options->submit.program = this_program();
+      std::vector<std::string>& words = options->submit.matrix_arguments;
+      if (options->retry) words.emplace_back("--retry");
+      if (options->exclusive_host) words.emplace_back("--exclusive-host");
+      for (const std::string& condition : options->submit.only) {
+        words.insert(words.end(), {"--only", condition});
+      }
       return submit_campaign(options->submit);
     };
   });

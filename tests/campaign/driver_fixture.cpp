@@ -187,6 +187,8 @@ int drive_main(int argc, char** argv) {
     if (flag == "--only") options.only.emplace_back(argv[++i]);
     if (flag == "--shard") options.shard = argv[++i];
     if (flag == "--shard-name") options.shard_name = argv[++i];
+    if (flag == "--until-stable") options.until_stable = std::atof(argv[++i]) / 100;
+    if (flag == "--max-passes") options.max_passes = std::atol(argv[++i]);
     if (flag == "--max-hours") options.max_hours = std::atof(argv[++i]);
     if (flag == "--max-failures") options.max_failures = std::atol(argv[++i]);
     if (flag == "--passes") options.n_passes = std::atol(argv[++i]);

@@ -2,7 +2,6 @@
 // What a campaign leaves, and that the same command goes on.
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -12,9 +11,8 @@
 
 #include "base/files.hpp"
 #include "campaign/campaign.hpp"
-#include "cell/supervisor.hpp"
 #include "driver_fixture.hpp"
-#include "fake_cell.hpp"
+#include "other_program.hpp"
 #include "receipts/campaign_store.hpp"
 
 namespace poros::testing {
@@ -101,6 +99,25 @@ TEST_F(DriverTest, MorePassesAddOnlyTheMissingOnes) {
   EXPECT_EQ(calls(), (Calls{"poros timed 1 1", "resident timed 1 1"}));
   EXPECT_EQ(artifact("poros").n_passes, 2);
   expect_whole(2, 2);
+}
+
+TEST_F(DriverTest, PassesAreAddedToAGroupUntilTheyAgree) {
+  write_spec("[poros, resident]", 2, 20, "parity: off\n");
+  // The fake cell takes its times in turn: a slow first pass, then steady ones.
+  set_cells({{"poros", {{"s_per_step", {1.0, 1.5, 1.0, 1.0}}}},
+             {"resident", {{"s_per_step", {1.0, 1.0, 1.0, 1.0}}}}});
+  const ProcessResult result = drive({"--until-stable", "10", "--max-passes", "4"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  // One pass of poros stays 50 % above the others, so the limit ends it.
+  EXPECT_EQ(calls().size(), 8U);
+  EXPECT_EQ(artifact("poros").n_passes, 4);
+  EXPECT_EQ(artifact("resident").n_passes_expected, 4);
+  forget_calls();
+  // What was measured beyond the spec counts later too, and stable groups get nothing more.
+  ASSERT_EQ(drive().exit_code, 0);
+  ASSERT_EQ(drive({"--until-stable", "60", "--max-passes", "9"}).exit_code, 0);
+  EXPECT_TRUE(calls().empty());
+  EXPECT_EQ(artifact("poros").n_passes, 4);
 }
 
 TEST_F(DriverTest, AChangedSpecIsRefusedWithTheKeysAndFreshMovesTheOldRunAside) {
@@ -223,12 +240,7 @@ TEST_F(DriverTest, SecretsAreNowhereInTheOutput) {
 }  // namespace poros::testing
 
 int main(int argc, char** argv) {
-  if (poros::is_supervisor_command(argc, argv)) return poros::supervisor_main(argc, argv);
-  if (argc == 3 && std::strcmp(argv[1], "run") == 0) return poros::testing::fake_cell(argv[2]);
-  if (argc == 4 && std::strcmp(argv[1], "-m") == 0) return poros::testing::fake_tokeniser(argv[3]);
-  if (argc >= 4 && std::strcmp(argv[1], "__drive") == 0) {
-    return poros::testing::drive_main(argc, argv);
-  }
+  if (const auto code = poros::testing::other_program(argc, argv)) return *code;
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
