@@ -2,6 +2,7 @@
 #include "campaign/driver.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <system_error>
 
 #include <unistd.h>
@@ -239,11 +240,19 @@ std::string Driver::process_tag() const {
 
 void Driver::run_groups(CampaignResult& result) {
   passes_total_ = progress_.count_all();
-  for (const ComparisonGroup& group : plan_.groups) left_elsewhere_ += progress_.count_left(group);
+  std::vector<std::size_t> order, finished;  // work first: finished groups are only looked at
+  for (std::size_t i = 0; i < plan_.groups.size(); ++i) {
+    const std::int64_t left = progress_.count_left(plan_.groups[i]);
+    left_elsewhere_ += left;
+    if (progress_.selection().has_group(plan_.groups[i]))
+      (left > 0 ? order : finished).push_back(i);
+  }
+  order.insert(order.end(), finished.begin(), finished.end());
   live_.set_passes(passes_total_, left_elsewhere_);
-  for (const ComparisonGroup& group : plan_.groups) {
+  std::vector<CampaignResult> results(plan_.groups.size());
+  for (const std::size_t index : order) {
     if (stopping()) break;
-    if (!progress_.selection().has_group(group)) continue;
+    const ComparisonGroup& group = plan_.groups[index];
     const std::string& gpu = plan_.cells[group.cells.front()].spec.hardware.gpu_name;
     if (options_.over_ranks && !fits_placement(gpu, placement_)) {
       if (std::ranges::find(result.unmatched, gpu) == result.unmatched.end()) {
@@ -252,8 +261,12 @@ void Driver::run_groups(CampaignResult& result) {
       continue;
     }
     left_elsewhere_ -= progress_.count_left(group);
-    run_group(group, result);
+    run_group(group, results[index]);
     left_elsewhere_ += progress_.count_left(group);  // what it could not finish
+  }
+  for (CampaignResult& part : results) {  // in the plan's order
+    std::ranges::move(part.artifacts, std::back_inserter(result.artifacts));
+    std::ranges::move(part.parity, std::back_inserter(result.parity));
   }
   result.stopped = stopping() && !failures_.reached();
   result.failed_cells = failures_.reached() ? failures_.failures() : 0;

@@ -14,7 +14,7 @@ namespace {
 std::optional<Skip> too_large_for_host(const PlannedCell& cell) {
   if (!is_own_arm(cell.spec.method)) return std::nullopt;
   const auto bytes = predict(cell.spec).host_bytes;
-  const std::int64_t usable = usable_host_bytes();
+  static const std::int64_t usable = usable_host_bytes();  // it reads files
   if (!bytes || *bytes <= usable) return std::nullopt;
   return Skip{"host_memory",
               fmt::format("needs {:.1f} GB of host memory, this host gives {:.1f} GB",
