@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -64,6 +65,12 @@ class StrictSax : public nlohmann::detail::json_sax_dom_parser<Json> {
   std::vector<std::set<std::string>> keys_;
 };
 
+bool is_finite(const Json& value) {
+  if (value.is_structured()) return std::all_of(value.begin(), value.end(), is_finite);
+  return !value.is_number_float() || std::isfinite(value.get<double>());
+}
+
+/// Names the place of the first number that is not finite.
 void refuse_non_finite(const Json& value, const std::string& path) {
   if (value.is_number_float() && !std::isfinite(value.get<double>())) {
     fail(Fault::run, "refusing to write a number that is not finite at {}",
@@ -94,7 +101,7 @@ Json parse_json(std::string_view text, const std::string& origin, const JsonLimi
 }
 
 std::string dump_json(const Json& value, int indent) {
-  refuse_non_finite(value, "");
+  if (!is_finite(value)) refuse_non_finite(value, "");
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 

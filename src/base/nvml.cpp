@@ -276,7 +276,15 @@ const GpuInfo* Nvml::resolve(const std::string& token) const {
   return match;
 }
 
-GpuSample Nvml::sample(const GpuInfo& gpu) const {
+std::optional<double> Nvml::energy_j(const GpuInfo& gpu) const {
+  const auto at = static_cast<std::size_t>(&gpu - gpus_.data());
+  if (at >= library_->devices.size()) return {};
+  const auto energy = ask<unsigned long long>(library_->energy, library_->devices[at]);
+  if (!energy) return {};
+  return 1e-3 * static_cast<double>(*energy);
+}
+
+GpuSample Nvml::sample(const GpuInfo& gpu, Detail detail) const {
   const auto at = static_cast<std::size_t>(&gpu - gpus_.data());
   if (at >= library_->devices.size()) return {};
   const Device device = library_->devices[at];
@@ -287,12 +295,11 @@ GpuSample Nvml::sample(const GpuInfo& gpu) const {
   sample.throttle_reasons = ask<unsigned long long>(library_->throttle, device);
   sample.temperature_c = as_double(ask<unsigned>(library_->temperature, device, kCore));
   sample.power_w = as_double(ask<unsigned>(library_->power, device), 1e-3);
-  if (const auto energy = ask<unsigned long long>(library_->energy, device)) {
-    sample.energy_j = 1e-3 * static_cast<double>(*energy);
-  }
+  sample.energy_j = energy_j(gpu);
   if (const auto memory = ask<MemoryInfo>(library_->memory, device)) {
     sample.memory_used_bytes = memory->used;
   }
+  if (detail == Detail::brief) return sample;
   sample.ecc_corrected = ask<unsigned long long>(library_->ecc, device, 0, kVolatile);
   sample.ecc_uncorrected = ask<unsigned long long>(library_->ecc, device, 1, kVolatile);
   sample.pcie_generation = as_int(ask<unsigned>(library_->link_generation, device));

@@ -64,8 +64,15 @@ class Nvml {
   /// of one ("GPU-8a1"); a MIG token gives its parent GPU. Null: no such GPU.
   [[nodiscard]] const GpuInfo* resolve(const std::string& token) const;
 
+  /// What a look asks for: `brief` leaves out ECC counters, PCIe link and processes, which rarely
+  /// change and cost the driver most.
+  enum class Detail { brief, full };
+
   /// @param gpu of gpus() or resolve(), not a copy
-  [[nodiscard]] GpuSample sample(const GpuInfo& gpu) const;
+  [[nodiscard]] GpuSample sample(const GpuInfo& gpu, Detail detail = Detail::full) const;
+
+  /// The energy counter alone [J since the driver was loaded].
+  [[nodiscard]] std::optional<double> energy_j(const GpuInfo& gpu) const;
 
   struct Library;  // the functions, nvml.cpp
   explicit Nvml(const Library& library);

@@ -80,6 +80,21 @@ bool has_nvidia_gpu() {
   return fs::exists("/dev/nvidia0", error);
 }
 
+std::vector<std::string> protocol_warnings(const std::string& protocol, const std::string& method) {
+  if (protocol != "native") return {};
+  if (is_own_arm(method)) {
+    return {
+        "protocol native: this arm trains on the data set with schedule and clipping; the "
+        "libraries' arms of the same group do not, so their losses can't be compared with its own"};
+  }
+  return {
+      "protocol native: this arm reuses one synthetic batch in every micro-batch of every step; "
+      "its "
+      "losses say nothing about training",
+      "protocol native: this arm runs a bare AdamW: constant learning rate, no warm-up, no "
+      "clipping, the library's own weight decay"};
+}
+
 ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
                        const std::string& device) {
   ArmProgram arm;
@@ -113,7 +128,9 @@ ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
   const bool runner = !paths.peers_dir.empty() &&
                       fs::exists(paths.peers_dir / "poros_peers" / (method + ".py"), error);
   if (paths.peers_python.empty() || !runner) {
-    arm.skip = {"not_installed", "not installed; scripts/bootstrap.sh --peers installs it"};
+    arm.skip = {"not_installed",
+                fmt::format("not installed; scripts/bootstrap.sh --peers{} installs it",
+                            method == "unsloth" ? "=all" : "")};
     return arm;
   }
   arm.command = {paths.peers_python, "-m", "poros_peers." + method};

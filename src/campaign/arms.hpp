@@ -42,6 +42,10 @@ struct InstallPaths {
 [[nodiscard]] ArmProgram arm_program(const InstallPaths& paths, const std::string& method,
                                      const std::string& device);
 
+/// What a reader of a cell's figures must know of `protocol: native`, for people; empty for shared.
+[[nodiscard]] std::vector<std::string> protocol_warnings(const std::string& protocol,
+                                                         const std::string& method);
+
 /// True for the arms that poros-cell runs.
 [[nodiscard]] inline bool is_own_arm(const std::string& method) {
   return method == "poros" || method == "resident";

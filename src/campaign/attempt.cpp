@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/attempt.hpp"
 
-#include <cctype>
 #include <csignal>
 #include <cstring>
 #include <system_error>
+
+#include <fcntl.h>
 
 #include "base/clock.hpp"
 #include "base/files.hpp"
@@ -83,6 +84,13 @@ Json outcome_json(const CellOutcome& outcome, const std::string& log_path) {
           {"last_step", outcome.last.step}};
 }
 
+/// Not synced: nobody needs it after a power loss, and two syncs a pass are 10 ms on some disks.
+void write_request(const fs::path& path, const std::string& text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) fail_errno(Fault::io, path.string() + ": create");
+  write_all(fd.get(), text.data(), text.size(), path);
+}
+
 /// A cell that left no result where there is no room for one has not failed by itself: the run
 /// stops, and the pass runs again when there is room.
 void check_room(const fs::path& work) {
@@ -106,20 +114,6 @@ void check_hardware(const AttemptContext& context, const std::string& wanted, Pa
 }
 
 }  // namespace
-
-bool is_same_gpu(const std::string& wanted, const std::string& found) {
-  const auto plain = [](const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (std::isalnum(byte) != 0) out += static_cast<char>(std::tolower(byte));
-    }
-    return out;
-  };
-  const std::string a = plain(wanted), b = plain(found);
-  return !a.empty() && !b.empty() &&
-         (a.find(b) != std::string::npos || b.find(a) != std::string::npos);
-}
 
 void judge_outcome(const CellOutcome& outcome, bool has_result, const TimeoutSpec& timeouts,
                    PassRecord& record) {
@@ -154,6 +148,10 @@ void judge_outcome(const CellOutcome& outcome, bool has_result, const TimeoutSpe
                            position(outcome.last)));
   } else if (has_result && record.status != "ok") {
     return;  // a failure that the cell itself could name
+  } else if (!has_result && (outcome.end != End::signalled || outcome.code == SIGABRT) &&
+             outcome.code != 0 && says_out_of_memory(outcome.log_tail)) {
+    set_status(record, "oom", "",
+               fmt::format("out of memory {}{}", position(outcome.last), last_words));
   } else if (outcome.end == End::signalled) {
     set_status(record, "error", "signal",
                fmt::format("ended by {} {}{}", signal_text(outcome.code), position(outcome.last),
@@ -185,7 +183,7 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   request.attempt = job.attempt;
   const bool own = is_own_arm(job.cell.spec.method);
   request.model_dir = own ? job.inputs.model_dir : job.inputs.peer_model_dir;
-  request.tokens_path = job.inputs.tokens_path;
+  request.tokens_path = own ? job.inputs.tokens_path : job.inputs.peer_tokens_path;
   request.adapter_dir = job.inputs.adapter_dir;
   request.cache_dir = job.inputs.cache_dir;
   request.result_path = fs::absolute(work / "result.json");
@@ -193,7 +191,7 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   request.dump = job.dump;
   request.max_steps = job.max_steps;
   const fs::path request_path = fs::absolute(work / "request.json");
-  write_file_durably(request_path, dump_json(to_json(request), 1) + "\n");
+  write_request(request_path, dump_json(to_json(request), 1) + "\n");
 
   CellCommand command;
   command.argv = job.arm.command;
@@ -212,6 +210,10 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   GpuSampler sampler(job.cell.spec.device,
                      visible == command.environment.end() ? "" : visible->second);
   CellHooks sampled = hooks;
+  sampled.on_event = [&](CellEvent event, const CellProgress& progress) {
+    sampler.observe(event, progress);
+    if (hooks.on_event) hooks.on_event(event, progress);
+  };
   sampled.on_tick = [&] {
     sampler.tick();
     if (hooks.on_tick) hooks.on_tick();
@@ -243,7 +245,18 @@ PassRecord run_attempt(const AttemptContext& context, const AttemptJob& job,
   record.driver.update(outcome_json(outcome, log_path));
   record.driver["cell_build"] = job.arm.build;
   record.driver["threads"] = job.threads;
+  // Where things lay: the cell's own spec names them as the person did, seen from the spec's
+  // folder.
+  record.driver["model_dir"] = job.inputs.model_dir.string();
+  const DatasetSpec& data = job.cell.spec.training.dataset;
+  for (const auto& [name, path] :
+       {std::pair{"dataset_path", data.path}, std::pair{"validation_path", data.validation_path},
+        std::pair{"chat_template_path", data.chat_template_path}}) {
+    if (!path.empty()) record.driver[name] = path;
+  }
   record.driver["gpu_samples"] = gpu_samples;
+  const auto warnings = protocol_warnings(job.cell.spec.protocol, job.cell.spec.method);
+  if (!warnings.empty()) record.driver["protocol_warnings"] = warnings;
   for (const std::string& flag : sampler.flags()) record.flags.push_back(flag);
   // Both stream weights from host memory, which other ranks' cells then read and write too.
   const std::string& method = job.cell.spec.method;

@@ -15,6 +15,7 @@
 #include "cell/cell_process.hpp"
 #include "cell/request.hpp"
 #include "receipts/pass_record.hpp"
+#include "spec/gpu_name.hpp"
 
 namespace poros {
 
@@ -54,8 +55,5 @@ struct AttemptContext {
 /// with another exit code, and an exit code of 0 without a result, are failures.
 void judge_outcome(const CellOutcome& outcome, bool has_result, const TimeoutSpec& timeouts,
                    PassRecord& record);
-
-/// "GeForce RTX 3090" is "NVIDIA GeForce RTX 3090": letters and digits, one within the other.
-[[nodiscard]] bool is_same_gpu(const std::string& wanted, const std::string& found);
 
 }  // namespace poros

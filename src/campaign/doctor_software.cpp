@@ -62,13 +62,11 @@ void examine_tool(const char* name, const std::vector<std::string>& command, con
 }
 
 /// name==version lines of the lists that scripts/bootstrap.sh installs.
-std::map<std::string, std::string> pinned_versions(const fs::path& peers_dir) {
+std::map<std::string, std::string> pinned_versions(const fs::path& peers_dir,
+                                                   std::initializer_list<const char*> lists) {
   std::map<std::string, std::string> pins;
-  const fs::path folder = peers_dir / ".." / ".." / "scripts" / "requirements";
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() != ".txt") continue;
-    std::ifstream file(entry.path());
+  for (const char* list : lists) {
+    std::ifstream file(peers_dir / ".." / ".." / "scripts" / "requirements" / list);
     for (std::string line; std::getline(file, line);) {
       const auto at = line.find("==");
       if (at == std::string::npos || line[0] == '#') continue;
@@ -99,7 +97,8 @@ void examine_peers(const DoctorOptions& options, std::vector<Finding>& findings)
   const std::string& python = options.paths.peers_python;
   if (python.empty()) {
     findings.push_back(row("peers", "no environment", Health::note,
-                           "scripts/bootstrap.sh --peers installs peft, accelerate and unsloth"));
+                           "scripts/bootstrap.sh --peers installs peft and accelerate, --peers=all "
+                           "unsloth too"));
     return;
   }
   std::string script = "import importlib.metadata as m, json\nfound = {}\nfor n in (";
@@ -113,13 +112,21 @@ void examine_peers(const DoctorOptions& options, std::vector<Finding>& findings)
                            "scripts/bootstrap.sh --peers makes the environment again"));
     return;
   }
-  const std::map<std::string, std::string> pins = pinned_versions(options.paths.peers_dir);
+  const fs::path& peers_dir = options.paths.peers_dir;
+  const auto without_unsloth = pinned_versions(peers_dir, {"base.txt", "peers-cpu.txt"});
+  const auto with_unsloth =
+      pinned_versions(peers_dir, {"base.txt", "peers-cpu.txt", "peers-unsloth.txt"});
+  const bool has_unsloth = found.contains("unsloth");
   for (const char* name : kLibraries) {
+    const bool needs_all = !without_unsloth.contains(name);
+    const std::string command = needs_all || has_unsloth ? "scripts/bootstrap.sh --peers=all"
+                                                         : "scripts/bootstrap.sh --peers";
+    const auto& pins = needs_all || has_unsloth ? with_unsloth : without_unsloth;
     const auto pin = pins.find(name);
     if (!found.contains(name)) {
       if (pin == pins.end()) continue;
-      findings.push_back(row(name, "not installed", Health::note,
-                             "scripts/bootstrap.sh --peers installs " + pin->second));
+      findings.push_back(
+          row(name, "not installed", Health::note, command + " installs " + pin->second));
       continue;
     }
     const std::string version = found.at(name).get<std::string>();
@@ -127,8 +134,7 @@ void examine_peers(const DoctorOptions& options, std::vector<Finding>& findings)
     // "2.11.0+cu130" is 2.11.0 built for a CUDA.
     if (pin != pins.end() && version.substr(0, version.find('+')) != pin->second) {
       library.health = Health::warn;
-      library.mend = fmt::format(
-          "the set that is known to work has {}: scripts/bootstrap.sh --peers", pin->second);
+      library.mend = fmt::format("the set that is known to work has {}: {}", pin->second, command);
     }
     findings.push_back(library);
   }

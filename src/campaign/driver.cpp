@@ -392,8 +392,13 @@ RecordedPass Driver::record_pass(const PlannedCell& cell, const PassRecord& reco
   RecordedPass recorded{
       record, CampaignFolder::pass_file(cell.key, record.purpose, record.pass, record.attempt),
       sha256_hex(text)};
-  fs::create_directories((folder_ / recorded.path).parent_path());
+  const fs::path cell_folder = (folder_ / recorded.path).parent_path();
+  const bool is_new = fs::create_directories(cell_folder);
   write_file_durably(folder_ / recorded.path, text);
+  if (is_new) {  // its name must outlive a power loss too
+    sync_folder(cell_folder.parent_path());
+    sync_folder(folder_.dir());
+  }
   Receipt receipt;
   receipt.kind = "attempt";
   receipt.key = cell.key;

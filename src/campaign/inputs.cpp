@@ -64,33 +64,46 @@ TokenisedData run_tokeniser(const InputContext& context, const Json& request) {
   }
 }
 
-void prepare_tokens(const InputContext& context, const CellSpec& cell, InputIndex& index,
-                    GroupInputs& inputs) {
-  const Json request = token_request(cell.training, inputs.model_dir, context.folder.inputs());
+/// The token file of a training. @returns its sha256; the file is there and is what its name says
+std::string prepare_tokens(const InputContext& context, const TrainingSpec& training,
+                           const fs::path& model_dir, InputIndex& index) {
+  const Json request = token_request(training, model_dir, context.folder.inputs());
   const std::string id = token_request_id(request);
   const std::string known = index.find(id);
+  std::string sha256;
   std::error_code error;
   if (!known.empty() && fs::exists(context.folder.inputs() / known, error)) {
-    inputs.token_sha256 = known.substr(0, known.find('.'));
+    sha256 = known.substr(0, known.find('.'));
   } else {
     const double start_s = monotonic_s();
     const TokenisedData made = run_tokeniser(context, request);
-    inputs.token_sha256 = made.sha256;
-    index.put(id, inputs.token_sha256 + ".tokens");
-    context.say(fmt::format("tokens: inputs/{:.8}....tokens made in {:.1f} s", inputs.token_sha256,
+    sha256 = made.sha256;
+    index.put(id, sha256 + ".tokens");
+    context.say(fmt::format("tokens: inputs/{:.8}....tokens made in {:.1f} s", sha256,
                             monotonic_s() - start_s));
     for (const std::string& line : split(made.text, '\n')) {
       if (!line.empty()) context.say("  " + line);
     }
   }
-  inputs.tokens_path = child_path(context.folder.inputs(), inputs.token_sha256 + ".tokens");
-  const std::string found = sha256_file(inputs.tokens_path);
-  if (found != inputs.token_sha256) {
+  const fs::path path = child_path(context.folder.inputs(), sha256 + ".tokens");
+  const std::string found = sha256_file(path);
+  if (found != sha256) {
     fail(Fault::input,
          "{}: its content has the sha256 {}: the file was changed; remove it and run "
          "the command again",
-         inputs.tokens_path.string(), found);
+         path.string(), found);
   }
+  return sha256;
+}
+
+/// What the libraries' arms train on with protocol native: one micro-batch of random ids, used
+/// again in every micro-batch of every step.
+TrainingSpec one_synthetic_batch(TrainingSpec training) {
+  training.dataset = DatasetSpec{};
+  training.steps = 1;
+  training.gradient_accumulation_steps = 1;
+  training.packing = false;
+  return training;
 }
 
 void prepare_adapter(const InputContext& context, const CellSpec& cell, InputIndex& index,
@@ -204,7 +217,16 @@ GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell, bo
   fs::create_directories(context.folder.inputs());
   InputIndex index(context.folder.inputs());
   check_stop(context);
-  prepare_tokens(context, cell, index, inputs);
+  const auto tokens = [&](const TrainingSpec& training) {
+    return prepare_tokens(context, training, inputs.model_dir, index);
+  };
+  inputs.token_sha256 = tokens(cell.training);
+  inputs.tokens_path = child_path(context.folder.inputs(), inputs.token_sha256 + ".tokens");
+  inputs.peer_tokens_path = inputs.tokens_path;
+  if (cell.protocol == "native") {
+    inputs.peer_tokens_path =
+        child_path(context.folder.inputs(), tokens(one_synthetic_batch(cell.training)) + ".tokens");
+  }
   check_stop(context);
   prepare_adapter(context, cell, index, inputs);
   check_stop(context);
@@ -216,6 +238,57 @@ GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell, bo
       context.say(
           fmt::format("writing {} as a checkpoint for the libraries", model_slug(cell.model)));
     });
+  }
+  return inputs;
+}
+
+GroupInputs recorded_inputs(const InputContext& context, const CellSpec& cell,
+                            const RecordedInputs& recorded) {
+  const bool own = is_own_arm(cell.method);
+  GroupInputs inputs;
+  inputs.model_dir = fs::absolute(model_folder(cell.model));
+  inputs.cache_dir = fs::absolute(default_cache_folder());
+  fs::create_directories(context.folder.inputs());
+  InputIndex index(context.folder.inputs());
+  const auto is_there = [](const fs::path& file, const std::string& sha256) {
+    std::error_code error;
+    return !sha256.empty() && fs::exists(file, error) && sha256_file(file) == sha256;
+  };
+  const auto check = [](const char* what, const std::string& wanted, const std::string& made) {
+    if (wanted.empty() || wanted == made) return;
+    fail(
+        Fault::input,
+        "the recorded {} {:.12} is gone, and made again it is {:.12}: model, data set or tokenizer "
+        "have changed",
+        what, wanted, made);
+  };
+  const std::string token_name = recorded.token_sha256 + ".tokens";
+  if (is_there(recorded.folder / token_name, recorded.token_sha256)) {
+    inputs.token_sha256 = recorded.token_sha256;
+    inputs.tokens_path = fs::absolute(recorded.folder / token_name);
+  } else {
+    const bool one_batch = cell.protocol == "native" && !own;
+    inputs.token_sha256 =
+        prepare_tokens(context, one_batch ? one_synthetic_batch(cell.training) : cell.training,
+                       inputs.model_dir, index);
+    check("token file", recorded.token_sha256, inputs.token_sha256);
+    inputs.tokens_path = child_path(context.folder.inputs(), inputs.token_sha256 + ".tokens");
+  }
+  inputs.peer_tokens_path = inputs.tokens_path;
+  const fs::path adapter = recorded.folder / (recorded.adapter_sha256 + ".adapter");
+  if (is_there(adapter / "adapter_model.safetensors", recorded.adapter_sha256)) {
+    inputs.adapter_sha256 = recorded.adapter_sha256;
+    inputs.adapter_dir = fs::absolute(adapter);
+  } else {
+    prepare_adapter(context, cell, index, inputs);
+    check("initial adapter", recorded.adapter_sha256, inputs.adapter_sha256);
+  }
+  check_stop(context);
+  inputs.peer_model_dir = inputs.model_dir;
+  if (own) {
+    prepare_base(context, cell, inputs);
+  } else {
+    inputs.peer_model_dir = peer_checkpoint(cell, inputs.model_dir, inputs.cache_dir);
   }
   return inputs;
 }

@@ -16,7 +16,9 @@ namespace poros {
 
 struct GroupInputs {
   std::filesystem::path model_dir, tokens_path, adapter_dir, cache_dir;  // absolute
-  std::filesystem::path peer_model_dir;  // that the libraries load; see peer_checkpoint.hpp
+  std::filesystem::path peer_model_dir;    // that the libraries load; see peer_checkpoint.hpp
+  std::filesystem::path peer_tokens_path;  // of the libraries' arms: another file with protocol
+                                           // native, one synthetic batch
   std::string token_sha256, adapter_sha256;
 };
 
@@ -47,5 +49,17 @@ void check_sources(const CellSpec& cell);
 /// @throws Error; InputsStopped
 [[nodiscard]] GroupInputs prepare_inputs(const InputContext& context, const CellSpec& cell,
                                          bool needs_base, bool needs_checkpoint = false);
+
+/// What a cell's record says of its inputs, and the folder where they may still lie. A hash is
+/// empty where the record has none (a cell that failed before it read them).
+struct RecordedInputs {
+  std::filesystem::path folder;
+  std::string token_sha256, adapter_sha256;
+};
+
+/// The inputs of a recorded cell: the recorded files where they are there unaltered, else made anew
+/// in context.folder. @throws Error(Fault::input) when what is made has another hash; InputsStopped
+[[nodiscard]] GroupInputs recorded_inputs(const InputContext& context, const CellSpec& cell,
+                                          const RecordedInputs& recorded);
 
 }  // namespace poros

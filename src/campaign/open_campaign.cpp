@@ -122,6 +122,7 @@ CampaignIdentity write_identity(const CampaignFolder& folder, const CampaignPlan
                        {"model", cell.model},
                        {"precision", cell.spec.precision},
                        {"gpu", cell.spec.hardware.gpu_name}};
+    if (!cell.spec.variant.empty()) cells[cell.key]["variant"] = cell.spec.variant;
   }
   const Json spec{{"v", 1},
                   {"spec_id", plan.spec.spec_id},

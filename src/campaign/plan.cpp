@@ -2,6 +2,7 @@
 #include "campaign/plan.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "spec/expand.hpp"
 #include "spec/spec_json.hpp"
@@ -22,14 +23,14 @@ CampaignPlan make_plan(BenchmarkSpec spec) {
   plan.spec_sha256 = spec_sha256(plan.spec_json);
   const std::vector<CellSpec> cells = expand(spec);
   const std::vector<std::string> files = artifact_names(cells);
+  std::map<std::string, std::size_t> index_of;  // groups by key
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const CellSpec& cell = cells[i];
     plan.cells.push_back({cell, cell_key(cell), group_key(cell), files[i], model_slug(cell.model)});
     const std::string& group = plan.cells.back().group;
-    auto found = std::find_if(plan.groups.begin(), plan.groups.end(),
-                              [&](const ComparisonGroup& known) { return known.key == group; });
-    if (found == plan.groups.end()) found = plan.groups.insert(found, {group, {}});
-    found->cells.push_back(i);
+    const auto [known, is_new] = index_of.emplace(group, plan.groups.size());
+    if (is_new) plan.groups.push_back({group, {}});
+    plan.groups[known->second].cells.push_back(i);
   }
   plan.spec = std::move(spec);
   return plan;

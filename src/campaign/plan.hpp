@@ -21,6 +21,7 @@ struct PlannedCell {
   /// "poros kjv-qwen2 nf4", "peft kjv-qwen2 nf4 (best shape)"
   [[nodiscard]] std::string label() const {
     return spec.method + " " + model + " " + spec.precision +
+           (spec.variant.empty() ? "" : " (" + spec.variant + ")") +
            (spec.peer.best_shape ? " (best shape)" : "");
   }
 };

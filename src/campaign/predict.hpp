@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "spec/cell_spec.hpp"
 
@@ -26,5 +27,10 @@ struct CellPrediction {
 /// model that is in the cache or among the shapes that this program knows. Never throws for an
 /// unknown model.
 [[nodiscard]] CellPrediction predict(const CellSpec& cell);
+
+/// Of one GPU of a type, for all passes of its cells; nothing where a cell has no prediction.
+[[nodiscard]] std::optional<double> predicted_hours(const std::vector<CellSpec>& cells,
+                                                    std::int64_t n_passes,
+                                                    const std::string& gpu_name);
 
 }  // namespace poros

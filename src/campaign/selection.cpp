@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "campaign/attempt.hpp"
+#include "spec/gpu_name.hpp"
 
 namespace poros {
 namespace {

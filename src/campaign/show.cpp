@@ -7,6 +7,7 @@
 #include "campaign/campaign.hpp"
 #include "campaign/folder.hpp"
 #include "campaign/ledger.hpp"
+#include "campaign/rerun.hpp"
 #include "campaign/summary.hpp"
 #include "receipts/journal.hpp"
 #include "receipts/run_artifact.hpp"
@@ -17,8 +18,21 @@ namespace {
 
 constexpr std::size_t kShortestKey = 4;
 
-/// The cell key that `text` means: a key, its beginning, or the name of its artifact file.
-std::string find_key(const CampaignFolder& folder, const std::string& text) {
+void add_row(std::vector<std::vector<std::string>>& rows, const std::string& name,
+             const Json& value) {
+  if (value.is_array() && !value.empty() && value.front().is_string()) {
+    rows.push_back(
+        {name, fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), "; "))});
+    return;
+  }
+  if (value.is_null() || value.is_object() || value.is_array()) return;
+  if (value.is_string() && value.get<std::string>().empty()) return;
+  rows.push_back({name, value.is_string() ? value.get<std::string>() : dump_json(value)});
+}
+
+}  // namespace
+
+std::string find_cell_key(const CampaignFolder& folder, const std::string& text) {
   std::error_code error;
   if (!fs::exists(folder.spec(), error)) {
     fail(Fault::input, "{}: no campaign: there is no spec.json in it", folder.dir().string());
@@ -37,18 +51,9 @@ std::string find_key(const CampaignFolder& folder, const std::string& text) {
        found.empty() ? "no" : "more than one", text, known);
 }
 
-void add_row(std::vector<std::vector<std::string>>& rows, const std::string& name,
-             const Json& value) {
-  if (value.is_null() || value.is_object() || value.is_array()) return;
-  if (value.is_string() && value.get<std::string>().empty()) return;
-  rows.push_back({name, value.is_string() ? value.get<std::string>() : dump_json(value)});
-}
-
-}  // namespace
-
 int print_cell(const fs::path& dir, const std::string& key, bool json) {
   const CampaignFolder folder(dir);
-  const std::string cell_key = find_key(folder, key);
+  const std::string cell_key = find_cell_key(folder, key);
   const Ledger ledger(read_journal(folder.journal()).receipts);
   const ResultEntry* entry = ledger.cell(cell_key);
   std::vector<std::vector<std::string>> rows;
@@ -78,7 +83,7 @@ int print_cell(const fs::path& dir, const std::string& key, bool json) {
 
 int print_log(const fs::path& dir, const std::string& key, std::optional<std::int64_t> pass) {
   const CampaignFolder folder(dir);
-  const std::string cell_key = find_key(folder, key);
+  const std::string cell_key = find_cell_key(folder, key);
   // The files themselves are asked, not the journal: the log of a running pass counts too.
   fs::path newest;
   fs::file_time_type newest_time{};

@@ -95,18 +95,6 @@ void refuse_mixing(const ClusterProfile& profile, const std::vector<TypedWork>& 
   }
 }
 
-/// Of one GPU, for all passes of its cells; nothing where a cell has no prediction.
-std::optional<double> predicted_hours(const CampaignPlan& plan, const std::string& gpu_name) {
-  double seconds = 0;
-  for (const PlannedCell& cell : plan.cells) {
-    if (cell.spec.hardware.gpu_name != gpu_name) continue;
-    const auto pass_s = predict(cell.spec).s_per_pass;
-    if (!pass_s) return std::nullopt;
-    seconds += *pass_s * static_cast<double>(plan.spec.training.n_passes);
-  }
-  return seconds / 3600;
-}
-
 }  // namespace
 
 std::vector<TypeWork> work_by_type(const CampaignPlan& plan) {
@@ -124,7 +112,10 @@ std::vector<TypeWork> work_by_type(const CampaignPlan& plan) {
     groups[at].insert(cell.group);
   }
   for (std::size_t i = 0; i < types.size(); ++i) types[i].groups = groups[i].size();
-  for (TypeWork& type : types) type.hours = predicted_hours(plan, type.gpu_name);
+  std::vector<CellSpec> specs;
+  for (const PlannedCell& cell : plan.cells) specs.push_back(cell.spec);
+  for (TypeWork& type : types)
+    type.hours = predicted_hours(specs, plan.spec.training.n_passes, type.gpu_name);
   return types;
 }
 

@@ -69,4 +69,15 @@ std::uint64_t OomCounter::read() const {
   return sum;
 }
 
+bool says_out_of_memory(std::string_view log_tail) {
+  static constexpr std::string_view kSaid[] = {
+      "terminate called after throwing an instance of 'std::bad_alloc'", "\nMemoryError",
+      "cannot allocate memory for thread-local data"};
+  for (const std::string_view said : kSaid) {
+    if (log_tail.find(said) != log_tail.npos) return true;
+  }
+  const auto rust = log_tail.find("memory allocation of ");
+  return rust != log_tail.npos && log_tail.find(" bytes failed", rust) != log_tail.npos;
+}
+
 }  // namespace poros

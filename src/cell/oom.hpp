@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 namespace poros {
@@ -24,5 +25,9 @@ class OomCounter {
  private:
   std::vector<std::filesystem::path> files_;
 };
+
+/// What runtimes write when a process ends for want of memory without a handler of its own: C++ and
+/// Rust allocation failures, an uncaught MemoryError. Counts only for a process that failed.
+[[nodiscard]] bool says_out_of_memory(std::string_view log_tail);
 
 }  // namespace poros

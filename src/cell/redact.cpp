@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <vector>
 
 #include <unistd.h>
 
@@ -27,6 +28,21 @@ std::string url_encoded(std::string_view text) {
     }
   }
   return out;
+}
+
+/// The passwords of "scheme://user:password@host", wherever such stand in the text.
+std::vector<std::string> passwords_in_urls(std::string_view text) {
+  std::vector<std::string> found;
+  for (std::size_t at = text.find("://"); at != text.npos; at = text.find("://", at + 3)) {
+    const std::string_view rest = text.substr(at + 3);
+    const std::string_view authority = rest.substr(0, rest.find_first_of("/?# \t\n\"',;"));
+    const std::size_t end = authority.rfind('@');
+    const std::size_t colon = authority.find(':');
+    if (end != text.npos && colon < end) {
+      found.emplace_back(authority.substr(colon + 1, end - colon - 1));
+    }
+  }
+  return found;
 }
 
 /// Base64 without the padding and without the last sextet, which depends on what may follow.
@@ -72,14 +88,18 @@ std::map<std::string, std::string> current_environment() {
 }
 
 Redactor::Redactor(const std::map<std::string, std::string>& environment) {
-  for (const auto& [name, value] : environment) {
-    if (!is_secret_name(name) || value.size() < kShortestSecret) continue;
+  const auto add = [this](const std::string& name, const std::string& value) {
+    if (value.size() < kShortestSecret) return;
     const std::string replacement = "[redacted:" + name + "]";
     for (const std::string& form : {value, url_encoded(value), base64_stem(value)}) {
       const bool known = std::any_of(needles_.begin(), needles_.end(),
                                      [&](const Needle& needle) { return needle.text == form; });
       if (form.size() >= kShortestSecret && !known) needles_.push_back({form, replacement});
     }
+  };
+  for (const auto& [name, value] : environment) {
+    if (is_secret_name(name)) add(name, value);
+    for (const std::string& password : passwords_in_urls(value)) add(name, password);
   }
   std::stable_sort(needles_.begin(), needles_.end(),
                    [](const Needle& a, const Needle& b) { return a.text.size() > b.text.size(); });

@@ -2,6 +2,7 @@
 #include "cell/sampler.hpp"
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -25,10 +26,34 @@ Json difference(const std::optional<T>& first, const std::optional<T>& last) {
   return *last - *first;
 }
 
+/// CPU time of the calling thread [s].
+double thread_cpu_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 }  // namespace
 
-GpuSampler::GpuSampler(const std::string& device, const std::string& visible, double interval_s)
-    : interval_s_(interval_s), started_s_(monotonic_s()) {
+/// Adds the time that it lives to the sampler's cost.
+class GpuSampler::Cost {
+ public:
+  explicit Cost(GpuSampler& sampler)
+      : sampler_(sampler), start_s_(monotonic_s()), start_cpu_s_(thread_cpu_s()) {}
+  ~Cost() {
+    sampler_.cost_s_ += monotonic_s() - start_s_;
+    sampler_.cost_cpu_s_ += thread_cpu_s() - start_cpu_s_;
+  }
+  Cost(const Cost&) = delete;
+  Cost& operator=(const Cost&) = delete;
+
+ private:
+  GpuSampler& sampler_;
+  double start_s_, start_cpu_s_;
+};
+
+GpuSampler::GpuSampler(const std::string& device, const std::string& visible, SamplerPace pace)
+    : pace_(pace), started_s_(monotonic_s()) {
   if (device != "cuda") return;
   nvml_ = Nvml::open();
   if (nvml_ == nullptr) return;
@@ -38,15 +63,17 @@ GpuSampler::GpuSampler(const std::string& device, const std::string& visible, do
   } catch (const Error& error) {
     failure_ = error.what();
   }
-  take();
+  take(Nvml::Detail::full);
 }
 
-void GpuSampler::take() {
+void GpuSampler::take(Nvml::Detail detail) {
   if (gpu_ == nullptr || !failure_.empty()) return;
-  const double start_s = monotonic_s();
+  const Cost cost(*this);
+  last_s_ = monotonic_s();
+  if (detail == Nvml::Detail::full) last_full_s_ = last_s_;
   GpuSample sample;
   try {
-    sample = nvml_->sample(*gpu_);
+    sample = nvml_->sample(*gpu_, detail);
   } catch (const Error& error) {
     failure_ = error.what();
     return;
@@ -76,28 +103,54 @@ void GpuSampler::take() {
   if (!first_) first_ = sample;
   latest_ = std::move(sample);
   ++samples_;
-  last_s_ = monotonic_s();
-  cost_s_ += last_s_ - start_s;
+}
+
+bool GpuSampler::is_affordable(double now_s) const {
+  return cost_s_ <= pace_.largest_part * (now_s - started_s_);
 }
 
 void GpuSampler::tick() {
-  if (gpu_ != nullptr && monotonic_s() - last_s_ >= interval_s_) take();
+  if (gpu_ == nullptr) return;
+  const double now_s = monotonic_s();
+  if (now_s - last_s_ < pace_.interval_s || !is_affordable(now_s)) return;
+  take(now_s - last_full_s_ >= pace_.full_interval_s ? Nvml::Detail::full : Nvml::Detail::brief);
+}
+
+void GpuSampler::observe(CellEvent event, const CellProgress& progress) {
+  if (gpu_ == nullptr || progress.phase != "train" || event == CellEvent::heartbeat) return;
+  const double now_s = monotonic_s();
+  const bool begins = event == CellEvent::phase;
+  const bool ends = progress.step == progress.steps;
+  if (!begins && (!first_energy_ || progress.step <= first_energy_->step)) return;
+  if (!begins && !ends && now_s - last_energy_->taken_s < pace_.interval_s) return;
+  const Cost cost(*this);
+  const auto energy_j = nvml_->energy_j(*gpu_);
+  if (!energy_j) return;
+  last_energy_ = EnergyMark{*energy_j, now_s, progress.step};
+  if (begins) first_energy_ = last_energy_;
 }
 
 Json GpuSampler::summary() {
-  take();
+  take(Nvml::Detail::full);
   if (samples_ == 0) return nullptr;
   const double wall_s = std::max(monotonic_s() - started_s_, 1e-9);
   Json json{{"gpu_uuid", gpu_->uuid},
             {"samples", samples_},
-            {"interval_s", interval_s_},
+            {"interval_s", pace_.interval_s},
             {"wall_s", wall_s},
+            {"cost_s", cost_s_},
+            {"cost_cpu_s", cost_cpu_s_},
             {"cost_pct", 100.0 * cost_s_ / wall_s}};
   for (const char* name : {"sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w",
                            "pcie_generation", "pcie_width"}) {
     json[name] = spread(series_[name]);
   }
   json["energy_j"] = difference(first_->energy_j, latest_->energy_j);
+  const bool timed = first_energy_ && last_energy_->step > first_energy_->step &&
+                     last_energy_->energy_j >= first_energy_->energy_j;
+  json["timed_energy_j"] =
+      timed ? Json(last_energy_->energy_j - first_energy_->energy_j) : Json(nullptr);
+  json["timed_steps"] = timed ? Json(last_energy_->step - first_energy_->step) : Json(nullptr);
   json["ecc_corrected"] = difference(first_->ecc_corrected, latest_->ecc_corrected);
   json["ecc_uncorrected"] = difference(first_->ecc_uncorrected, latest_->ecc_uncorrected);
   Json throttles = Json::object();

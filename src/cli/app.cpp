@@ -108,6 +108,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_status(*bench, invocation);
   add_show(*bench, invocation);
   add_logs(*bench, invocation);
+  add_rerun(*bench, invocation);
   add_gather(*bench, invocation);
   add_report(*bench, invocation);
   add_compare(*bench, invocation);
@@ -121,6 +122,8 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_profile(app, invocation);
   add_cache(app, invocation);
   add_eval(app, invocation);
+  add_generate(app, invocation);
+  add_export_model(app, invocation);
   add_schema(app, invocation);
 }
 

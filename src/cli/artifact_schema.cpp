@@ -44,6 +44,8 @@ const std::vector<ArtifactField>& artifact_fields() {
       {"planned_peak_mb", "number", true, mib, "What the memory plan foretold."},
       {"host_rss_peak_mb", "number", true, mib, "Peak resident memory of the process."},
       {"pinned_mb", "number", true, mib, "Pinned host memory."},
+      {"joule_per_token", "number", true, "J/token",
+       "Of the whole GPU over the timed steps, by its energy counter; median over passes."},
       {"vram_total_mb", "number", true, mib, "Memory of the GPU."},
 
       {"first_step_loss", "number", true, "nat", "Before the first update."},
@@ -81,6 +83,7 @@ const std::vector<ArtifactField>& artifact_fields() {
        "Of the spec without labels, passes, timeouts, reporting."},
       {"spec_cell", "object", false, "", "The cell's part of the spec, complete."},
       {"protocol", "string", false, "", "shared or native."},
+      {"protocol_warnings", "texts", false, "", "What a reader must know of protocol native."},
       {"token_sha256", "string", false, "", "Of the token file that was read."},
       {"adapter_sha256", "string", false, "", "Of the initial adapter."},
       {"weights", "string", false, "", "pretrained@<sha256> or random(<seed>)."},

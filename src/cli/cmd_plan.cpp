@@ -13,12 +13,15 @@ namespace poros {
 void add_plan(CLI::App& parent, Invocation& invocation) {
   struct Options {
     std::string spec;
-    bool json = false;
+    bool json = false, all = false;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command =
-      parent.add_subcommand("plan", "Check a spec and list its cells; runs and creates nothing");
+      parent.add_subcommand("plan",
+                            "Check a spec and list its cells with their predicted memory and "
+                            "time; runs and creates nothing");
   command->add_option("SPEC", options->spec, "The YAML file")->required();
+  command->add_flag("--all", options->all, "List the cells of a large matrix too");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(R"(Example:
   poros bench plan configs/bench/demo_cpu.yaml
@@ -32,7 +35,7 @@ is wrong.
       if (options->json) {
         print_json(plan_json(spec));
       } else {
-        print_text(plan_text(spec));
+        print_text(plan_text(spec, options->all));
       }
       return 0;
     };

@@ -26,6 +26,8 @@ void add_check(CLI::App& parent, Invocation& invocation);
 void add_doctor(CLI::App& parent, Invocation& invocation);
 void add_cache(CLI::App& parent, Invocation& invocation);
 void add_eval(CLI::App& parent, Invocation& invocation);
+void add_generate(CLI::App& parent, Invocation& invocation);
+void add_export_model(CLI::App& parent, Invocation& invocation);
 
 // Below `poros bench`.
 void add_run(CLI::App& parent, Invocation& invocation);
@@ -34,6 +36,7 @@ void add_plan(CLI::App& parent, Invocation& invocation);
 void add_status(CLI::App& parent, Invocation& invocation);
 void add_show(CLI::App& parent, Invocation& invocation);
 void add_logs(CLI::App& parent, Invocation& invocation);
+void add_rerun(CLI::App& parent, Invocation& invocation);
 void add_gather(CLI::App& parent, Invocation& invocation);
 void add_profile(CLI::App& parent, Invocation& invocation);
 void add_report(CLI::App& parent, Invocation& invocation);

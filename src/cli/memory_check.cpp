@@ -8,36 +8,18 @@
 
 #include "base/error.hpp"
 #include "cli/output.hpp"
-#include "cli/shape_store.hpp"
 #include "model/adapter.hpp"
+#include "model/shape_store.hpp"
+#include "plan/gpu_cards.hpp"
 #include "plan/memory_plan.hpp"
 #include "plan/numerical_plan.hpp"
 
 namespace poros {
 namespace {
 
-/// A card as its maker sells it. Flash attention's temporaries depend on the multiprocessors.
-struct Card {
-  const char* name;
-  std::uint64_t gigabytes;  // [10^9 bytes]
-  int multiprocessors;
-};
-constexpr std::array kCards = {Card{"RTX 3090", 24, 82},   Card{"RTX 5090", 32, 170},
-                               Card{"A100 40GB", 40, 108}, Card{"A100 80GB", 80, 108},
-                               Card{"H200", 141, 132},     Card{"B300", 288, 160}};
-/// Kept free for the driver's context and libraries.
-constexpr std::uint64_t kDriverBytes = 1'000'000'000;
 constexpr std::array kMethods = {"resident", "poros"};
 /// Answers to "how long may rows be" are multiples of this, up to the most.
 constexpr std::int64_t kSeqLenStep = 256, kMostSeqLen = 131072;
-
-DeviceModel gpu(int multiprocessors) {
-  DeviceModel device;
-  device.cuda = true;
-  device.name = "cuda";
-  device.multiprocessors = multiprocessors;
-  return device;
-}
 
 MemoryPlan plan_arm(const BaseStore& base, const MemoryQuestion& question, const char* method,
                     const DeviceModel& device) {
@@ -80,9 +62,9 @@ std::int64_t largest_seq_len(const BaseStore& base, MemoryQuestion question, con
   return std::min(good * kSeqLenStep, most);
 }
 
-Json plan_for_card(const BaseStore& base, const MemoryQuestion& question, const Card& card) {
-  const std::uint64_t capacity = card.gigabytes * 1'000'000'000;
-  const DeviceModel device = gpu(card.multiprocessors);
+Json plan_for_card(const BaseStore& base, const MemoryQuestion& question, const GpuCard& card) {
+  const std::uint64_t capacity = card.bytes();
+  const DeviceModel device = cuda_device_like(card.multiprocessors);
   Json arms = Json::array();
   for (const char* method : kMethods) {
     const std::uint64_t bytes = plan_arm(base, question, method, device).device_bytes();
@@ -92,7 +74,7 @@ Json plan_for_card(const BaseStore& base, const MemoryQuestion& question, const 
                     {"largest_seq_len",
                      largest_seq_len(base, question, method, device, capacity - kDriverBytes)}});
   }
-  return {{"name", card.name}, {"capacity_bytes", capacity}, {"arms", arms}};
+  return {{"name", card.shown}, {"capacity_bytes", capacity}, {"arms", arms}};
 }
 
 std::string cards_text(const Json& planned) {
@@ -133,7 +115,7 @@ Json planned_memory(const Architecture& architecture, const MemoryQuestion& ques
   if (question.vram_budget_mb) planned["vram_budget_mb"] = *question.vram_budget_mb;
   for (const char* method : kMethods) {
     const MemoryPlan memory =
-        plan_arm(*base, question, method, cuda ? gpu(0) : cpu_device_model(1));
+        plan_arm(*base, question, method, cuda ? cuda_device_like(0) : cpu_device_model(1));
     planned["arms"].push_back({{"method", method},
                                {"device_bytes", memory.device_bytes()},
                                {"pinned_bytes", memory.pinned_bytes},
@@ -143,7 +125,7 @@ Json planned_memory(const Architecture& architecture, const MemoryQuestion& ques
   if (!cuda) return planned;
   planned["seq_len_limit"] = seq_len_limit(architecture);
   planned["cards"] = Json::array();
-  for (const Card& card : kCards) {
+  for (const GpuCard& card : gpu_cards()) {
     planned["cards"].push_back(plan_for_card(*base, question, card));
   }
   return planned;

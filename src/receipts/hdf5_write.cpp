@@ -162,13 +162,15 @@ void write_content(const Context& context, hid_t root, const Campaign& campaign,
   h5::write_attribute(context, root, "original_format", campaign.original_format ? "yes" : "no");
   h5::write_texts(context, root, "spec", {dump_json(campaign.spec)});
 
-  std::vector<std::string> lines;
-  lines.reserve(campaign.receipts.size());
-  for (const Receipt& receipt : campaign.receipts) {
-    lines.push_back(to_line(receipt));
-    lines.back().pop_back();  // its '\n'
+  {
+    std::vector<std::string> lines;
+    lines.reserve(campaign.receipts.size());
+    for (const Receipt& receipt : campaign.receipts) {
+      lines.push_back(to_line(receipt));
+      lines.back().pop_back();  // its '\n'
+    }
+    h5::write_texts(context, root, "receipts", lines);
   }
-  h5::write_texts(context, root, "receipts", lines);
   h5::write_texts(context, root, "pending", campaign.pending);
 
   Handle cells = cells_table(campaign).write(context, root, "cells");

@@ -62,6 +62,7 @@ void visit_fields(Record& a, Visit&& visit) {
   visit("spec_sha256", a.spec_sha256);
   visit("spec_id", a.spec_id);
   visit("protocol", a.protocol);
+  visit("protocol_warnings", a.protocol_warnings);
   visit("device", a.device);
   visit("reason", a.reason);
   visit("flags", a.flags);
@@ -73,6 +74,7 @@ void visit_fields(Record& a, Visit&& visit) {
   visit("mean_loss_last10", a.mean_loss_last10);
   visit("load_s", a.load_s);
   visit("planned_peak_mb", a.planned_peak_mb);
+  visit("joule_per_token", a.joule_per_token);
   visit("trainable_params", a.trainable_params);
   visit("tokens_per_step", a.tokens_per_step);
   visit("token_sha256", a.token_sha256);

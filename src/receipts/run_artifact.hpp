@@ -48,9 +48,11 @@ struct RunArtifact {
   std::string cell_key, group_key, spec_sha256, spec_id, protocol, device;
   std::optional<std::string> reason;
   std::vector<std::string> flags;
+  std::vector<std::string> protocol_warnings;  // of protocol native, for people
   std::int64_t n_passes_expected = 0;
   std::optional<double> host_rss_peak_mb, pinned_mb, first_step_loss, mean_loss_first10,
       mean_loss_last10, load_s, planned_peak_mb;
+  std::optional<double> joule_per_token;  // of the whole GPU over the timed steps
   std::optional<std::int64_t> trainable_params, tokens_per_step;
   std::string token_sha256, adapter_sha256, weights;
   std::string cell_build;  // sha256 of poros-cell, or of the runner's files and library versions

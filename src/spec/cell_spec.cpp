@@ -41,9 +41,7 @@ std::string cell_word(const Json& json, const char* name, const std::string& spe
                       const std::string& origin) {
   auto value = json_get<std::string>(json, name, origin);
   const KeyRule& rule = schema_key(spec_key).rule;
-  const bool known = std::ranges::find(rule.choices, value) != rule.choices.end() ||
-                     std::ranges::find(rule.later_choices, value) != rule.later_choices.end();
-  if (!known) {
+  if (std::ranges::find(rule.choices, value) == rule.choices.end()) {
     fail(Fault::input, "{}: {}: \"{}\" is not a known value; expected one of: {}", origin, name,
          printable(value), fmt::join(rule.choices, ", "));
   }

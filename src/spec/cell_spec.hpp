@@ -21,6 +21,8 @@ struct CellSpec {
   LoraSpec lora;
   PorosSpec poros;  // counts for poros and resident
   PeerSpec peer;    // counts for the other methods
+  /// What a sweep or an include has set, for people: "seq_len=2048". A label that expand() gives.
+  std::string variant;
 };
 
 /// All fields, defaults included: what a cell is given to run.

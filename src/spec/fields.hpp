@@ -7,6 +7,7 @@
 
 #include "spec/schema.hpp"
 #include "spec/spec.hpp"
+#include "spec/train_config.hpp"
 
 namespace poros {
 
@@ -49,6 +50,8 @@ template <>
 const std::vector<Field<TimeoutSpec>>& fields();
 template <>
 const std::vector<Field<ReportingSpec>>& fields();
+template <>
+const std::vector<Field<TrainConfig>>& fields();
 
 template <typename T>
 Json member_json(const T& value) {

@@ -6,6 +6,7 @@
 
 #include "spec/fields.hpp"
 #include "spec/text_form.hpp"
+#include "spec/train_config.hpp"
 
 namespace poros {
 namespace {
@@ -75,9 +76,6 @@ std::optional<std::string> number_complaint(const KeyRule& rule, double value) {
 std::optional<std::string> text_complaint(const KeyRule& rule, const std::string& value) {
   if (!rule.choices.empty()) {
     if (std::ranges::find(rule.choices, value) != rule.choices.end()) return std::nullopt;
-    if (std::ranges::find(rule.later_choices, value) != rule.later_choices.end()) {
-      return fmt::format("\"{}\" is not available yet", value);
-    }
     return fmt::format("\"{}\" is not a known value", printable(value));
   }
   return form_complaint(rule.form, value);
@@ -151,7 +149,14 @@ const std::vector<SchemaSection>& schema_sections() {
   return sections;
 }
 
+const SchemaSection& train_section() {
+  static const SchemaSection section =
+      make_section<TrainConfig>("train", "At the top of the file, beside `model`.");
+  return section;
+}
+
 const SchemaSection& schema_section(const std::string& path) {
+  if (path == "train") return train_section();
   for (const SchemaSection& section : schema_sections()) {
     if (section.path == path) return section;
   }

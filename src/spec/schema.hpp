@@ -22,7 +22,6 @@ struct KeyRule {
   std::optional<double> min = {}, max = {};
   bool above_min = false, below_max = false;  // the bound itself is excluded
   std::vector<std::string> choices = {};
-  std::vector<std::string> later_choices = {};  // known words whose work is not there yet
   TextForm form = TextForm::any;
   bool required = false;
   bool counts = true;  // part of cell keys and of the spec's hash; false: labels, passes, timeouts
@@ -62,6 +61,8 @@ struct RefusedKey {
 };
 
 [[nodiscard]] const std::vector<SchemaSection>& schema_sections();
+/// The top of a config for `poros train` (spec/train_config.hpp).
+[[nodiscard]] const SchemaSection& train_section();
 /// @throws Error(Fault::run) when there is no such section.
 [[nodiscard]] const SchemaSection& schema_section(const std::string& path);
 /// By whole path, e.g. "training.n_passes". @throws Error(Fault::run) when there is no such key.
@@ -82,7 +83,17 @@ struct RefusedKey {
 /// For people: Markdown, aligned so that it reads well on a terminal. docs/spec.md is this text.
 [[nodiscard]] std::string schema_markdown();
 
+/// The table of one section, without its title; keys that are not available yet are left out.
+/// @param counts with the column that says whether a key counts
+/// @param without keys that are left out
+[[nodiscard]] std::string section_table(const SchemaSection& section, bool counts,
+                                        const std::vector<std::string>& without = {});
+
 /// For programs: a JSON Schema (draft 2020-12) of a spec file.
 [[nodiscard]] Json schema_json();
+
+/// The JSON Schema of one mapping; of training.dataset also the forms that a spec may use.
+[[nodiscard]] Json section_schema(const std::string& path);
+[[nodiscard]] Json dataset_schema();
 
 }  // namespace poros

@@ -146,6 +146,8 @@ Json key_schema(const SchemaKey& key) {
   return schema;
 }
 
+}  // namespace
+
 Json section_schema(const std::string& path) {
   const SchemaSection& section = schema_section(path);
   Json properties = Json::object(), required = Json::array();
@@ -162,7 +164,47 @@ Json section_schema(const std::string& path) {
   return schema;
 }
 
-}  // namespace
+constexpr const char* kMatrix = R"(
+## A matrix
+
+Lists make a product: `hardware` may be a list of GPU types, and every model is measured in every
+precision by every method on every type. Four keys at the top of the file change that product, in
+this order; a cell is one method, model, precision and GPU type with its settings.
+
+    sweep:                                     # every combination of these values
+      training.seq_len: [512, 2048]
+      poros.block_size: [1, 4]
+    include:                                   # one more cell for each cell of the product that matches
+      - match: {method: poros, model: Qwen2.5-7B}
+        set: {training.seq_len: 8192}
+    overrides:                                 # settings of the cells that match
+      - match: {gpu: RTX 3090, model: Qwen2.5-14B}
+        set: {training.seq_len: 256}
+    exclude:                                   # cells that are left out
+      - {gpu: RTX 3090, model: Qwen2.5-72B, method: resident}
+
+What can be swept and set: the keys of `training`, `lora`, `poros` and `peers.<method>` that count,
+`hardware.vram_cap_mb`, `model.revision` and `model.weights`, written with a dot. `match` takes these
+and `method`, `model` (slug, hub id or display name), `precision` and `gpu`. A rule that matches no
+cell is refused. A swept key that an arm does not read makes no second cell of it. `poros bench plan`
+shows the cells.
+)";
+
+std::string section_table(const SchemaSection& section, bool counts,
+                          const std::vector<std::string>& without) {
+  std::vector<std::vector<std::string>> rows = {{"key", "type", "default", "allowed", "unit"}};
+  if (counts) rows[0].emplace_back("counts");
+  rows[0].emplace_back("meaning");
+  for (const SchemaKey& key : section.keys) {
+    if (key.rule.later || std::ranges::find(without, key.name) != without.end()) continue;
+    std::vector<std::string> row = {key.name, type_name(key), default_text(key), allowed_text(key),
+                                    key.unit};
+    if (counts) row.emplace_back(key.rule.counts ? "" : "no");
+    row.push_back(key.text);
+    rows.push_back(std::move(row));
+  }
+  return markdown_table(rows);
+}
 
 std::string schema_markdown() {
   std::string text = kHead;
@@ -170,28 +212,26 @@ std::string schema_markdown() {
   for (const SchemaSection& section : schema_sections()) {
     text += fmt::format("\n## {}\n\n{}\n\n",
                         section.path.empty() ? "Top of the file" : section.path, section.text);
-    std::vector<std::vector<std::string>> rows = {
-        {"key", "type", "default", "allowed", "unit", "counts", "meaning"}};
     for (const SchemaKey& key : section.keys) {
-      if (key.rule.later) {
-        later.push_back("`" + key.path() + "`");
-        continue;
-      }
-      const bool counts = key.rule.counts;
-      rows.push_back({key.name, type_name(key), default_text(key), allowed_text(key), key.unit,
-                      counts ? "" : "no", key.text});
+      if (key.rule.later) later.push_back("`" + key.path() + "`");
     }
-    text += markdown_table(rows);
+    text += section_table(section, true);
   }
-  for (const char* name : {"sweep", "include", "exclude", "exclusive_host", "gpus_per_cell"}) {
-    later.push_back("`" + std::string(name) + "`");
-  }
-  text += fmt::format(
-      "\n## Known, but not available yet\n\nRefused with a message of their own: {}, `hardware` as "
-      "a "
-      "list, and `protocol: native`.\n",
-      fmt::join(later, ", "));
+  text += kMatrix;
+  later.emplace_back("`gpus_per_cell`");
+  text +=
+      fmt::format("\n## Known, but not available yet\n\nRefused with a message of their own: {}.\n",
+                  fmt::join(later, ", "));
   return text;
+}
+
+Json dataset_schema() {
+  Json dataset = section_schema("training.dataset");
+  const Json source = dataset["properties"]["source"];
+  dataset["properties"]["path"] = {{"type", "string"},
+                                   {"description", "A path, seen from the spec's folder."}};
+  dataset["oneOf"] = {{{"required", {"source"}}}, {{"required", {"path"}}}};
+  return {{"anyOf", {source, dataset}}, {"default", "synthetic"}};
 }
 
 Json schema_json() {
@@ -205,17 +245,26 @@ Json schema_json() {
   properties["models"] = {
       {"type", "array"}, {"minItems", 1}, {"items", section_schema("models[]")}};
   schema["required"].push_back("models");
-  Json dataset = section_schema("training.dataset");
-  const Json source = dataset["properties"]["source"];
-  dataset["properties"]["path"] = {{"type", "string"},
-                                   {"description", "A path, seen from the spec's folder."}};
-  dataset["oneOf"] = {{{"required", {"source"}}}, {{"required", {"path"}}}};
-  properties["training"]["properties"]["dataset"] = {{"anyOf", {source, dataset}},
-                                                     {"default", "synthetic"}};
+  properties["training"]["properties"]["dataset"] = dataset_schema();
   Json peers = Json::object();
   for (const std::string& method : peer_methods()) {
     peers[method] = section_schema("peers.<method>");
   }
+  const Json mapping = {{"type", "object"}};
+  const Json rule = {{"type", "object"},
+                     {"properties", {{"match", mapping}, {"set", mapping}}},
+                     {"required", {"set"}},
+                     {"additionalProperties", false}};
+  properties["sweep"] = {{"type", "object"},
+                         {"additionalProperties", {{"type", "array"}, {"minItems", 1}}}};
+  for (const char* name : {"include", "overrides"}) {
+    properties[name] = {{"type", "array"}, {"minItems", 1}, {"items", rule}};
+  }
+  properties["exclude"] = {{"type", "array"}, {"minItems", 1}, {"items", mapping}};
+  properties["hardware"] = {
+      {"anyOf",
+       {properties["hardware"],
+        {{"type", "array"}, {"minItems", 1}, {"items", properties["hardware"]}}}}};
   properties["peers"] = {
       {"type", "object"}, {"properties", peers}, {"additionalProperties", false}};
   return schema;

@@ -20,10 +20,13 @@ std::vector<std::string> names_in(const std::string& section) {
     if (!key.rule.later) names.push_back(key.name);
   }
   if (section.empty()) {
-    for (const char* name :
-         {"hardware", "models", "training", "lora", "poros", "peers", "timeouts", "reporting"}) {
+    for (const char* name : {"hardware", "models", "training", "lora", "poros", "peers", "timeouts",
+                             "reporting", "sweep", "include", "overrides", "exclude"}) {
       names.emplace_back(name);
     }
+  }
+  if (section == "train") {
+    for (const char* name : {"model", "training", "lora", "poros"}) names.emplace_back(name);
   }
   if (section == "training") names.emplace_back("dataset");
   if (section == "training.dataset") names.emplace_back("path");
@@ -38,13 +41,6 @@ std::string elsewhere(const std::string& name) {
     if (key != nullptr && !key->rule.later) return key->path();
   }
   return {};
-}
-
-/// The words that a key knows, those included whose work is not there yet.
-std::vector<std::string> words_of(const SchemaKey& key) {
-  std::vector<std::string> words = key.rule.choices;
-  words.insert(words.end(), key.rule.later_choices.begin(), key.rule.later_choices.end());
-  return words;
 }
 
 }  // namespace
@@ -150,7 +146,7 @@ Json SectionReader::read_value(const SchemaKey& key, const YamlNode& node,
       node.kind == YamlNode::Kind::null || (node.kind == YamlNode::Kind::scalar && !node.quoted &&
                                             (node.text == "null" || node.text == "~"));
   if (null && key.nullable) return nullptr;
-  ScalarResult result = read_scalar(node, key.type, words_of(key));
+  ScalarResult result = read_scalar(node, key.type, key.rule.choices);
   if (result.wrong.empty()) {
     if (auto wrong = complaint(key, result.value)) result.wrong = *wrong;
   }
@@ -180,7 +176,7 @@ Json SectionReader::read_list(const SchemaKey& key, const YamlNode& node, const 
   if (node.items.empty()) wrong_value(node.place, key, path, "the list is empty", "", "");
   if (too_many(node.items.size(), node.place, path)) return list;
   for (const YamlNode& item : node.items) {
-    ScalarResult result = read_scalar(item, KeyType::text, words_of(key));
+    ScalarResult result = read_scalar(item, KeyType::text, key.rule.choices);
     if (result.wrong.empty()) {
       list.push_back(result.value);  // with those before it, so that a second one is seen
       if (auto wrong = complaint(key, list)) {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
+
 namespace poros {
 
 struct HardwareSpec {
@@ -30,9 +32,18 @@ struct ModelSpec {
 
 struct DatasetSpec {
   std::string source = "synthetic";  // "synthetic", a hub id, or a path
-  std::string format = "auto";       // auto | jsonl | text
+  std::string format = "auto";       // auto | jsonl | text | csv | parquet
   std::string text_field = "text";
-  std::string path;  // set by the reader: absolute; empty for "synthetic" and a hub id
+  std::string rows = "auto";          // auto (by the keys) | messages | instruction | prompt | text
+  std::string loss_on = "responses";  // responses | last | all
+  std::string too_long = "auto";      // auto | split | truncate | drop
+  bool shuffle = true;
+  std::string split = "train";     // of a hub dataset
+  std::string chat_template;       // a path; empty: the model's own
+  double validation_fraction = 0;  // of the documents
+  std::string validation;          // a path, or another split of the hub dataset; empty: none
+  // Set by the reader: absolute; empty for "synthetic", a hub id and a split.
+  std::string path, validation_path, chat_template_path;
 };
 
 struct TrainingSpec {
@@ -96,6 +107,19 @@ struct ReportingSpec {
   bool emit_json = true;
 };
 
+/// A rule of a matrix: settings of the cells that match (spec/matrix.hpp has the names).
+struct MatrixRule {
+  std::map<std::string, Json> match, set;
+};
+
+/// What a spec has beside the product of its lists. Applied in this order.
+struct MatrixSpec {
+  std::map<std::string, std::vector<Json>> sweep;    // every combination of these values
+  std::vector<MatrixRule> include;                   // one more cell for each that matches
+  std::vector<MatrixRule> overrides;                 // of the cells that match
+  std::vector<std::map<std::string, Json>> exclude;  // cells that are left out
+};
+
 /// poros, resident, unsloth, peft, accelerate_offload.
 [[nodiscard]] const std::vector<std::string>& all_methods();
 
@@ -114,6 +138,7 @@ struct BenchmarkSpec {
   LoraSpec lora;
   PorosSpec poros;
   std::map<std::string, PeerSpec> peers;  // by method; all three after reading
+  MatrixSpec matrix;
   TimeoutSpec timeouts;
   ReportingSpec reporting;
 };

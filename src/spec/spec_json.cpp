@@ -5,6 +5,7 @@
 
 #include "base/sha256.hpp"
 #include "spec/fields.hpp"
+#include "spec/matrix_reader.hpp"
 #include "spec/section_json.hpp"
 
 namespace poros {
@@ -83,13 +84,16 @@ Json spec_to_json(const BenchmarkSpec& spec) {
   for (const auto& [method, peer] : spec.peers) json["peers"][method] = section_to_json(peer);
   json["timeouts"] = section_to_json(spec.timeouts);
   json["reporting"] = section_to_json(spec.reporting);
+  add_matrix(json, spec.matrix);
   return json;
 }
 
 BenchmarkSpec spec_from_json(const Json& json, const std::string& origin) {
   BenchmarkSpec spec = strict_section<BenchmarkSpec>(
       json, "", origin,
-      {"hardware", "models", "training", "lora", "poros", "peers", "timeouts", "reporting"});
+      {"hardware", "models", "training", "lora", "poros", "peers", "timeouts", "reporting", "sweep",
+       "include", "overrides", "exclude"});
+  spec.matrix = matrix_from_json(json, origin);
   const auto below = [&](const char* name) {
     return json.contains(name) ? json[name] : Json::object();
   };
@@ -135,7 +139,15 @@ std::string spec_sha256(const BenchmarkSpec& spec) {
 
 std::vector<SpecDifference> spec_differences(const Json& before, const Json& after) {
   std::vector<SpecDifference> found;
-  const Json a = counting(before), b = counting(after);
+  // A key that was added since has its default in an older spec.json.
+  const auto complete = [](const Json& json) {
+    try {
+      return counting(spec_to_json(spec_from_json(json, "spec.json")));
+    } catch (const Error&) {  // it has keys that this program does not know: they differ
+      return counting(json);
+    }
+  };
+  const Json a = complete(before), b = complete(after);
   differences(&a, &b, "", found);
   return found;
 }

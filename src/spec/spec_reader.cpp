@@ -6,9 +6,9 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
-#include "spec/scalar.hpp"
+#include "spec/matrix_reader.hpp"
 #include "spec/schema.hpp"
-#include "spec/section_reader.hpp"
+#include "spec/shared_sections.hpp"
 #include "spec/spec_json.hpp"
 #include "spec/text_form.hpp"
 #include "spec/yaml_tree.hpp"
@@ -16,9 +16,9 @@
 namespace poros {
 namespace {
 
-class SpecReader : private SectionReader {
+class SpecReader : private SharedSections {
  public:
-  explicit SpecReader(const std::string& origin) : SectionReader(origin), origin_(origin) {}
+  explicit SpecReader(const std::string& origin) : SharedSections(origin), origin_(origin) {}
 
   BenchmarkSpec read(const YamlNode& root, const std::filesystem::path& folder) {
     Json json = read_section(root, "", "");
@@ -38,25 +38,20 @@ class SpecReader : private SectionReader {
     if (find_entry(root, "models") == nullptr) {
       add(root.place, "key \"models\" is missing; expected a list with at least one model");
     }
+    const MatrixSpec matrix = read_matrix(root, *this);
     if (clean()) check_together(json, root);
     stop_on_issues();
+    add_matrix(json, matrix);
     BenchmarkSpec spec = spec_from_json(json, origin_);
     spec.file = origin_;
-    resolve_paths(spec, folder);
+    for (ModelSpec& model : spec.models) resolve_paths(model, folder);
+    resolve_paths(spec.training.dataset, folder);
     refuse_duplicates(spec, root);
     stop_on_issues();
     return spec;
   }
 
  private:
-  /// The value of training.steps and the like, or the mapping itself where the key is absent.
-  static Place place_of(const YamlNode& root, const std::string& section, const std::string& name) {
-    const YamlNode* map = find_entry(root, section);
-    if (map == nullptr) return root.place;
-    const YamlNode* node = find_entry(*map, name);
-    return node == nullptr ? map->place : node->place;
-  }
-
   /// The mappings below the top.
   void read_below(Json& json, const std::string& name, const YamlNode& node) {
     if (name == "models") {
@@ -66,11 +61,7 @@ class SpecReader : private SectionReader {
     } else if (name == "hardware" && node.kind == YamlNode::Kind::list) {
       read_hardware_types(json["hardware"], node);
     } else if (name == "training") {
-      json["training"] = read_section(node, "training", "training");
-      const YamlNode* dataset = find_entry(node, "dataset");
-      json["training"]["dataset"] = dataset == nullptr
-                                        ? schema_section("training.dataset").defaults()
-                                        : read_dataset(*dataset);
+      json["training"] = read_training(node);
     } else if (name == "hardware" || name == "lora" || name == "poros" || name == "timeouts" ||
                name == "reporting") {
       json[name] = read_section(node, name, name);
@@ -136,38 +127,6 @@ class SpecReader : private SectionReader {
     }
   }
 
-  Json read_dataset(const YamlNode& node) {
-    const SchemaSection& schema = schema_section("training.dataset");
-    const std::string shown = "training.dataset";
-    Json json = schema.defaults();
-    if (node.kind != YamlNode::Kind::map) {
-      json["source"] = read_value(*schema.find("source"), node, shown);
-      return json;
-    }
-    json = read_section(node, shown, shown);
-    const YamlNode* path = find_entry(node, "path");
-    const bool source = find_entry(node, "source") != nullptr;
-    if ((path != nullptr) == source) {
-      add(node.place, fmt::format("{}: {}; expected one of: source, path", shown,
-                                  source ? "both source and path are given"
-                                         : "neither source nor path is given"));
-    } else if (path != nullptr) {
-      // Named as a path, so that "texts/a.txt" can't be meant as a hub id.
-      const ScalarResult text = read_scalar(*path, KeyType::text, {});
-      std::string wrong = text.wrong;
-      if (wrong.empty()) {
-        wrong = form_complaint(TextForm::any, text.value.get<std::string>()).value_or("");
-      }
-      if (!wrong.empty()) {
-        add(path->place, fmt::format("{}.path: {}; expected a path", shown, wrong));
-      } else {
-        const auto value = text.value.get<std::string>();
-        json["source"] = is_local_path(value) ? value : "./" + value;
-      }
-    }
-    return json;
-  }
-
   /// What single values can't show.
   void check_together(const Json& json, const YamlNode& root) {
     const Json& training = json["training"];
@@ -180,48 +139,7 @@ class SpecReader : private SectionReader {
                       "are timed after the warm-up",
                       integer("steps"), integer("warmup_steps")));
     }
-    if (integer("lr_warmup_steps") > integer("steps")) {
-      add(place_of(root, "training", "lr_warmup_steps"),
-          fmt::format("training.lr_warmup_steps: {} is more than steps ({}); expected at most that "
-                      "many",
-                      integer("lr_warmup_steps"), integer("steps")));
-    }
-    const double micro_batch =
-        static_cast<double>(integer("batch_size")) * static_cast<double>(integer("seq_len"));
-    const double step_tokens =
-        micro_batch * static_cast<double>(integer("gradient_accumulation_steps"));
-    if (step_tokens > 2147483647.0) {
-      add(place_of(root, "training", "batch_size"),
-          "training: batch_size x seq_len x gradient_accumulation_steps is over 2147483647 tokens "
-          "a "
-          "step; expected less");
-    }
-    const Json& rows = json["poros"]["sweep_rows"];
-    if (!rows.is_null() && rows.get<double>() < micro_batch) {
-      add(place_of(root, "poros", "sweep_rows"),
-          fmt::format("poros.sweep_rows: {} is less than one micro-batch (batch_size x seq_len = "
-                      "{:.0f} tokens); expected at least that many",
-                      rows.get<std::int64_t>(), micro_batch));
-    }
-  }
-
-  static void resolve_paths(BenchmarkSpec& spec, const std::filesystem::path& folder) {
-    const auto absolute = [&](const std::string& text) -> std::string {
-      if (!is_local_path(text)) return {};
-      return (std::filesystem::absolute(folder.empty() ? "." : folder) / text)
-          .lexically_normal()
-          .string();
-    };
-    for (ModelSpec& model : spec.models) {
-      model.path = absolute(model.model_id);
-      while (model.path.size() > 1 && model.path.ends_with('/')) model.path.pop_back();
-      if (model.display_name.empty()) {
-        const std::string& name = model.path.empty() ? model.model_id : model.path;
-        model.display_name = name.substr(name.rfind('/') + 1);
-        if (model.display_name.empty()) model.display_name = model.model_id;
-      }
-    }
-    spec.training.dataset.path = absolute(spec.training.dataset.source);
+    check_shape(json, root);
   }
 
   /// Two models that name the same checkpoint would make the same cells.

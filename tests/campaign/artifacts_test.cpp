@@ -155,5 +155,43 @@ TEST(Artifacts, EachKindOfUnequalWorkIsSuspect) {
             "bytes of the NF4 base: 1500 against 1000 (resident)");
 }
 
+TEST(Artifacts, EnergyATokenIsThatOfTheTimedSteps) {
+  RecordedPass pass = pass_of("poros", 0, 0.9, 250);
+  EXPECT_FALSE(make_artifact(kContext, cell_of("poros"), {pass}).joule_per_token.has_value());
+  pass.record.driver["gpu_samples"] = {{"timed_energy_j", 900.0}, {"timed_steps", 3}};
+  const RunArtifact artifact = make_artifact(kContext, cell_of("poros"), {pass});
+  EXPECT_DOUBLE_EQ(artifact.joule_per_token.value_or(NAN),
+                   300.0 / static_cast<double>(*artifact.tokens_per_step));
+  pass.record.driver["gpu_samples"] = {{"timed_energy_j", nullptr}, {"timed_steps", nullptr}};
+  EXPECT_FALSE(make_artifact(kContext, cell_of("poros"), {pass}).joule_per_token.has_value());
+}
+
+TEST(Artifacts, NativeProtocolWarnsAndDoesNotCallOtherDataSuspect) {
+  Group group;
+  group.add("resident", pass_of("resident", 0, 0.6, 1000));
+  group.add("poros", pass_of("poros", 0, 0.9, 250));
+  RecordedPass peft = pass_of("peft", 0, 0.6, 1000);
+  peft.record.token_sha256 = "one batch";
+  peft.record.steps.loss[0] += 3;
+  group.add("peft", peft);
+  for (RunArtifact& artifact : group.artifacts) {
+    EXPECT_TRUE(artifact.protocol_warnings.empty());
+    artifact.protocol = "native";
+  }
+  group.judge();
+  EXPECT_TRUE(group.artifacts[2].flags.empty()) << group.artifacts[2].reason.value_or("");
+  group.artifacts[2].trainable_params = 20;  // what is compared all the same
+  group.artifacts[1].token_sha256 = "other";
+  group.judge();
+  EXPECT_EQ(group.artifacts[2].reason, "trainable parameters: 20 against 10 (resident)");
+  EXPECT_EQ(group.artifacts[1].reason, "other tokens: other against t (resident)");
+  PlannedCell cell = cell_of("peft");
+  cell.spec.protocol = "native";
+  const std::vector<std::string> said = make_artifact(kContext, cell, {peft}).protocol_warnings;
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_NE(said[0].find("one synthetic batch"), std::string::npos);
+  EXPECT_NE(said[1].find("bare AdamW"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace poros

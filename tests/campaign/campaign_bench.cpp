@@ -8,7 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -152,6 +155,18 @@ void ranks(Bench& bench) {
   bench.require(attempts == cells && finished == cells, "receipts are missing");
 }
 
+/// CPU time of a running process so far.
+double cpu_s(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat(std::istreambuf_iterator<char>(file), {});
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
 void resume(Bench& bench) {
   const std::int64_t cells = bench.scaled(5000);
   const Scoped scoped{make_campaign(cells + 1, 8, bench.where)};
@@ -166,14 +181,18 @@ void resume(Bench& bench) {
     ::_exit(127);
   }
   int status = 0;
-  double begun_s = 0;
+  double begun_s = 0, begun_cpu_s = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
-    if (begun_s == 0 && fs::exists(made.calls())) begun_s = monotonic_s() - start_s;
+    if (begun_s == 0 && fs::exists(made.calls())) {
+      begun_s = monotonic_s() - start_s;
+      begun_cpu_s = cpu_s(child);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   bench.require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the run failed");
   bench.figure(fmt::format("going on over {} receipts, until the next cell runs", 2 * cells),
                begun_s, "s", 1);
+  bench.figure("  the driver's CPU time until then", begun_cpu_s, "s");
   bench.figure("  until the command has ended (its store made anew)", monotonic_s() - start_s, "s");
 }
 
@@ -199,6 +218,25 @@ void gather_all(Bench& bench) {
                static_cast<double>(fs::file_size(made.dir() / kStoreFile)) / (1 << 20), "MiB");
 }
 
+void schedule(Bench& bench) {
+  const Scoped scoped{make_campaign(1, 8, bench.where)};
+  const double start_s = monotonic_s();
+  const ScheduleFigures figures = simulate_schedule({}, scoped.made.root);
+  const double wall_s = monotonic_s() - start_s;
+  bench.figure("simulated schedule, 64 GPUs of 4 types: makespan over bound",
+               figures.makespan_s / figures.bound_s, "", 1.05);
+  for (std::size_t type = 0; type < figures.types.size(); ++type) {
+    bench.figure(fmt::format("  type {}", type),
+                 figures.types[type].makespan_s / figures.types[type].bound_s, "", 1.05);
+  }
+  bench.figure("  cells that ended", static_cast<double>(figures.finished), "");
+  bench.figure("  of them failed", static_cast<double>(figures.failed), "");
+  bench.figure("  attempts lost", static_cast<double>(figures.lost), "");
+  bench.figure("  GPUs set aside", static_cast<double>(figures.set_aside), "");
+  bench.figure("  rank 0's time an attempt",
+               wall_s / static_cast<double>(figures.finished + figures.lost) * 1e3, "ms");
+}
+
 int run(int argc, char** argv) {
   Bench bench;
   std::vector<std::string> wanted;
@@ -213,7 +251,11 @@ int run(int argc, char** argv) {
     }
   }
   const std::vector<std::pair<std::string, std::function<void(Bench&)>>> parts{
-      {"overhead", overhead}, {"ranks", ranks}, {"resume", resume}, {"gather", gather_all}};
+      {"overhead", overhead},
+      {"ranks", ranks},
+      {"resume", resume},
+      {"gather", gather_all},
+      {"schedule", schedule}};
   for (const std::string& word : wanted) {
     const bool known = std::any_of(parts.begin(), parts.end(),
                                    [&](const auto& part) { return part.first == word; });

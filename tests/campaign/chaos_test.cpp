@@ -157,7 +157,8 @@ TEST_F(Chaos, AStoppedRankEndsTheJob) {
     ::kill(victim->pid, SIGSTOP);
     const int code = wait_at_most(child, kEnd_s);
     const std::string log = news();
-    EXPECT_EQ(code, 1) << log;
+    // 1, but mpirun of Open MPI 4.1 may crash itself while it ends an aborted job.
+    EXPECT_TRUE(code > 0) << code << log;
     const std::string expected =
         which == 0 ? "no sign of life of rank 0 for 4 s" : "rank 2 gave no sign of life for 4 s";
     EXPECT_NE(log.find(expected), std::string::npos) << log;

@@ -96,6 +96,20 @@ TEST(Attempt, HandshakeRules) {
       "error/timeout");
   EXPECT_EQ(judged(End::signalled, SIGKILL, false, "ok", [](CellOutcome& o) { o.stopped = true; }),
             "error/drained");
+  // Runtimes that end a process for want of memory without a handler.
+  const auto said = [](const char* text) { return [text](CellOutcome& o) { o.log_tail = text; }; };
+  EXPECT_EQ(judged(End::signalled, SIGABRT, false, "ok",
+                   said("terminate called after throwing an instance of 'std::bad_alloc'\n")),
+            "oom/");
+  EXPECT_EQ(judged(End::exited, 1, false, "ok", said("Traceback:\n  x = y\nMemoryError\n")),
+            "oom/");
+  EXPECT_EQ(
+      judged(End::signalled, SIGABRT, false, "ok", said("memory allocation of 8 bytes failed")),
+      "oom/");
+  EXPECT_EQ(judged(End::signalled, SIGABRT, false, "ok", said("an assertion failed")),
+            "error/signal");
+  EXPECT_EQ(judged(End::signalled, SIGSEGV, false, "ok", said("\nMemoryError")), "error/signal");
+  EXPECT_EQ(judged(End::exited, 0, true, "ok", said("a warning: \nMemoryError was caught")), "ok/");
   // It was asked to stop but was just done.
   EXPECT_EQ(judged(End::exited, 0, true, "ok", [](CellOutcome& o) { o.stopped = true; }), "ok/");
 }

@@ -39,6 +39,14 @@ TEST(Redactor, FindsAValueAsItIsUrlEncodedAndInBase64) {
             (poros::Json{{"x [redacted:HF_TOKEN]", {1, "[redacted:HF_TOKEN]"}}, {"n", nullptr}}));
 }
 
+TEST(Redactor, PasswordsOfUrlsInAnyVariable) {
+  const Redactor redactor({{"HTTPS_PROXY", "http://me:pw-of-proxy@proxy:3128"},
+                           {"MIRRORS", "https://a/x, ftp://u:second:pw@b/y https://no-colon@c/"},
+                           {"PLAIN", "http://host:8080/path@1"}});
+  EXPECT_EQ(redactor.redact("say pw-of-proxy and second:pw and no-colon and 8080/path"),
+            "say [redacted:HTTPS_PROXY] and [redacted:MIRRORS] and no-colon and 8080/path");
+}
+
 TEST(Redactor, LongerSecretWinsWhereOneBeginsWithTheOther) {
   const Redactor redactor({{"A_TOKEN", "abcdef"}, {"B_TOKEN", "abcdefghi"}});
   EXPECT_EQ(redactor.redact("-abcdefghi-abcdef-"), "-[redacted:B_TOKEN]-[redacted:A_TOKEN]-");

@@ -153,7 +153,6 @@ TEST_F(Program, EveryBrokenSpecExitsWithTwoAndCreatesNothing) {
 TEST_F(Program, PlanAndDryRunListTheCellsAndCreateNothing) {
   const ProcessResult plan = run({"bench", "plan", kDemo});
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("poros_kjv-qwen2_nf4.json"), std::string::npos);
   EXPECT_NE(plan.out.find("4 cells in 1 comparison group, 2 passes each"), std::string::npos);
   EXPECT_EQ(run({"bench", "run", kDemo, "--dry-run"}).out, plan.out);
 
@@ -200,10 +199,13 @@ TEST_F(Program, AFullDiskIsAnError) {
   EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
 }
 
-TEST_F(Program, EvalHandsEverythingToTheTrainerBesideIt) {
+TEST_F(Program, EvalIsTheTrainersBesideIt) {
   const fs::path copy = home_ / "poros";
+  const std::string model = (home_ / "a model").string();
   fs::copy_file(POROS_PROGRAM, copy);
-  const ProcessResult missing = run_process({copy.string(), "eval", "--model", "m"}, 30);
+  fs::create_directory(model);
+  const ProcessResult missing =
+      run_process({copy.string(), "eval", "--model", model, "--tokens", "t"}, 30);
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_TRUE(missing.err.starts_with("poros: error: ")) << missing.err;
   EXPECT_NE(missing.err.find("poros-cell"), std::string::npos) << missing.err;
@@ -211,9 +213,44 @@ TEST_F(Program, EvalHandsEverythingToTheTrainerBesideIt) {
   std::ofstream(home_ / "poros-cell") << "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n";
   fs::permissions(home_ / "poros-cell", fs::perms::owner_all);
   const ProcessResult result =
-      run_process({copy.string(), "eval", "--model", "a b", "--json", "--help"}, 30);
-  EXPECT_EQ(result.out, "<eval><--model><a b><--json><--help>");
+      run_process({copy.string(), "eval", "--model", model, "--tokens", "t", "--adapter", "d",
+                   "--compare", "--threads", "3", "--device", "cpu", "--json"},
+                  30);
+  EXPECT_EQ(result.out, "<eval><--model><" + model +
+                            "><--tokens><t><--precision><nf4><--device><cpu><--adapter><d>"
+                            "<--threads><3><--compare><--json>");
   EXPECT_EQ(result.exit_code, 7);
+}
+
+TEST_F(Program, EvalExportAndGenerateSayWhatIsWrong) {
+  const std::string model = POROS_SOURCE_DIR "/tests/goldens/llama_bf16";
+  const std::string adapter = POROS_SOURCE_DIR "/tests/train/eval_adapter";
+  const std::string there = home_.string(), out = (home_ / "out").string();
+  const struct {
+    std::vector<std::string> arguments;
+    std::string part;
+  } cases[] = {
+      {{"eval", "--model", model}, "either --tokens or --data"},
+      {{"eval", "--model", model, "--tokens", "t", "--data", "d"}, "either --tokens or --data"},
+      {{"eval", "--model", "/nowhere", "--tokens", "t"}, "/nowhere is not there"},
+      {{"generate", "--model", model}, "--prompt is required"},
+      {{"generate", "--model", model, "--prompt", "a", "--temperature", "-1"}, "--temperature"},
+      {{"export", "--model", model, "--adapter", adapter, "-o", there}, "is there already"},
+      {{"export", "--model", model, "--adapter", adapter, "-o", out + "/a/b"}, "no folder to put"},
+      {{"export", "--model", model, "--adapter", there, "-o", out}, "adapter_config.json"},
+      {{"export", "--model", there, "--adapter", adapter, "-o", out}, "config.json"},
+      {{"export", "--model", model, "--adapter", adapter, "-o", out, "--max-shard-size", "5XB"},
+       "--max-shard-size"},
+      {{"export", "--model", model, "--adapter", adapter, "-o", out, "--max-shard-size", "GB"},
+       "--max-shard-size"},
+  };
+  std::ofstream(home_ / "file") << "x";  // home_ is not empty
+  for (const auto& test : cases) {
+    const ProcessResult result = run(test.arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find(test.part), std::string::npos) << result.err;
+  }
+  EXPECT_FALSE(fs::exists(out));
 }
 
 TEST_F(Program, CheckPlansMemoryFromTheConfigAlone) {

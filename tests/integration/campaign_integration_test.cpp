@@ -182,6 +182,11 @@ TEST_F(CampaignIntegration, FourRanksLeaveTheRecordsOfOneProcess) {
       200, {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
   ASSERT_EQ(ranks.exit_code, 0) << ranks.out << ranks.err;
   EXPECT_EQ(record_set(root_ / "ranks"), expected);
+  const fs::path script = fs::path(POROS_SOURCE_DIR) / "tests" / "integration" / "h5_agrees.py";
+  const ProcessResult h5py =
+      run_process({python_, script.string(), dir_.string(), (root_ / "ranks").string()}, 120);
+  if (h5py.exit_code == 77) GTEST_SKIP() << h5py.out;
+  EXPECT_EQ(h5py.exit_code, 0) << h5py.out << h5py.err;
 }
 
 }  // namespace

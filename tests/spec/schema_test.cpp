@@ -65,6 +65,8 @@ TEST(Schema, JsonSchemaHasEveryKey) {
       place = &schema["properties"]["peers"]["properties"]["unsloth"];
     } else if (section.path == "training.dataset") {
       place = &training["dataset"]["anyOf"][1];
+    } else if (section.path == "hardware") {
+      place = &schema["properties"]["hardware"]["anyOf"][0];
     } else if (!section.path.empty()) {
       place = &schema["properties"][section.path];
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/shape_store.hpp"
+#include "model/shape_store.hpp"
 
 #include "base/error.hpp"
 
