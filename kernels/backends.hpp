@@ -48,6 +48,7 @@ struct CudaKernels {
   Kernel<MoeRoute> moe_route = nullptr;
   Kernel<MoeRouteBackward> moe_route_backward = nullptr;
   Kernel<MoeSort> moe_sort = nullptr;
+  Kernel<MoeRowKeys> moe_row_keys = nullptr;
   Kernel<MoeCombine> moe_combine = nullptr;
   Kernel<MoeCombineBackward> moe_combine_backward = nullptr;
   Kernel<Dequantise> dequantise = nullptr;
@@ -92,6 +93,7 @@ void group_sum(const Stream& stream, const GroupSum& op);
 void moe_route(const Stream& stream, const MoeRoute& op);
 void moe_route_backward(const Stream& stream, const MoeRouteBackward& op);
 void moe_sort(const Stream& stream, const MoeSort& op);
+void moe_row_keys(const Stream& stream, const MoeRowKeys& op);
 void moe_combine(const Stream& stream, const MoeCombine& op);
 void moe_combine_backward(const Stream& stream, const MoeCombineBackward& op);
 void dequantise(const Stream& stream, const Dequantise& op);

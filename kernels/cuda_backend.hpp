@@ -30,6 +30,7 @@ void group_sum(const Stream& stream, const GroupSum& op);
 void moe_route(const Stream& stream, const MoeRoute& op);
 void moe_route_backward(const Stream& stream, const MoeRouteBackward& op);
 void moe_sort(const Stream& stream, const MoeSort& op);
+void moe_row_keys(const Stream& stream, const MoeRowKeys& op);
 void moe_combine(const Stream& stream, const MoeCombine& op);
 void moe_combine_backward(const Stream& stream, const MoeCombineBackward& op);
 void dequantise(const Stream& stream, const Dequantise& op);

@@ -29,6 +29,7 @@ bool register_cuda_kernels() {
                     .moe_route = cuda::moe_route,
                     .moe_route_backward = cuda::moe_route_backward,
                     .moe_sort = cuda::moe_sort,
+                    .moe_row_keys = cuda::moe_row_keys,
                     .moe_combine = cuda::moe_combine,
                     .moe_combine_backward = cuda::moe_combine_backward,
                     .dequantise = cuda::dequantise,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/backends.hpp"
 #include "kernels/parallel.hpp"
@@ -37,6 +38,12 @@ void dequantise(const Stream& stream, const Dequantise& op) {
       at += piece;
     }
   });
+  if (op.columns.rows != 0) cpu::low_rank_columns(stream, op.columns);
+  if (op.below_count != 0) {
+    const auto element = static_cast<std::int64_t>(bytes_of(op.dtype));
+    std::memcpy(static_cast<std::byte*>(op.out) + op.count * element, op.below,
+                static_cast<std::size_t>(op.below_count * element));
+  }
 }
 
 }  // namespace poros::cpu

@@ -5,7 +5,7 @@
 // long). The tables lie in shared memory: 16 values in 16 banks, no conflicts. Each rounding is its
 // own instruction (__fmul_rn, __fadd_rn), as on the CPU.
 #include "kernels/cuda_backend.hpp"
-#include "kernels/cuda_common.cuh"
+#include "kernels/low_rank_columns.cuh"
 
 namespace poros::cuda {
 namespace {
@@ -118,11 +118,44 @@ __device__ __forceinline__ void decode_tile(const Nf4View& tensor, const Shared&
   }
 }
 
+/// What goes behind the rows, or below them; done by the first thread blocks.
+template <typename T>
+struct Around {
+  unsigned column_blocks = 0, below_blocks = 0;
+  Columns<T> columns = {};
+  const T* below = nullptr;
+  std::int64_t below_count = 0;
+};
+
+/// Packs of 8 where `below` and its place are aligned to 16 bytes.
+template <typename T>
+__device__ __forceinline__ void copy_below(const Around<T>& around, T* to, unsigned block) {
+  const std::int64_t at = (std::int64_t{block} * kThreads + threadIdx.x) * kGroup;
+  const bool wide =
+      (reinterpret_cast<std::uintptr_t>(around.below) | reinterpret_cast<std::uintptr_t>(to)) %
+          16 ==
+      0;
+  if (wide && at + kGroup <= around.below_count) {
+    store_pack(to + at, load_pack<kGroup>(around.below + at));
+    return;
+  }
+  for (std::int64_t i = at; i < at + kGroup && i < around.below_count; ++i) to[i] = around.below[i];
+}
+
 /// One tile a thread block: more blocks than fit at once, so that none waits for the slowest.
 template <typename T, bool nested>
 __global__ void __launch_bounds__(kThreads)
     dequantise_kernel(const Nf4View tensor, T* out, std::int64_t count, const Rows rows,
-                      const __grid_constant__ Tables tables) {
+                      const Around<T> around, const __grid_constant__ Tables tables) {
+  if (blockIdx.x < around.column_blocks) {
+    write_columns(around.columns, blockIdx.x);
+    return;
+  }
+  if (blockIdx.x - around.column_blocks < around.below_blocks) {
+    copy_below(around, out + count, blockIdx.x - around.column_blocks);
+    return;
+  }
+  const unsigned block = blockIdx.x - around.column_blocks - around.below_blocks;
   __shared__ Shared shared;
   static_assert(kThreads == 256);
   if constexpr (nested) shared.map8[threadIdx.x] = tables.map8[threadIdx.x];
@@ -131,14 +164,14 @@ __global__ void __launch_bounds__(kThreads)
 
   constexpr std::int64_t kTile = std::int64_t{kThreads} * kWords;
   const std::int64_t groups = count / kGroup;
-  const std::int64_t base = blockIdx.x * kTile;
+  const std::int64_t base = block * kTile;
   if (base + kTile <= groups) {
     decode_tile<T, nested, false>(tensor, shared, out, base, groups, rows);
   } else {
     decode_tile<T, nested, true>(tensor, shared, out, base, groups, rows);
   }
   // The last codes that fill no word.
-  if (blockIdx.x == 0 && threadIdx.x < count % kGroup) {
+  if (block == 0 && threadIdx.x < count % kGroup) {
     const std::int64_t at = groups * kGroup + threadIdx.x;
     const std::int64_t block = at / kNf4Block;
     const unsigned byte = tensor.codes[at / 2];
@@ -171,14 +204,25 @@ void launch(const Stream& stream, const Dequantise& op) {
     throw_unsupported(name, "codes and output must be aligned to 16 bytes");
   }
   const std::int64_t per_block = std::int64_t{kThreads} * kWords * kGroup;
-  const auto grid = static_cast<unsigned>((op.count + per_block - 1) / per_block);
+  Around<T> around;
+  if (op.columns.rows != 0) {
+    around.columns = columns_of<T>(name, op.columns);
+    around.column_blocks = blocks_of_columns(name, op.columns);
+  }
+  if (op.below_count != 0) {
+    around.below = static_cast<const T*>(op.below);
+    around.below_count = op.below_count;
+    around.below_blocks = blocks_for(name, op.below_count, std::int64_t{kThreads} * kGroup);
+  }
+  const auto grid = static_cast<unsigned>((op.count + per_block - 1) / per_block) +
+                    around.column_blocks + around.below_blocks;
   T* out = static_cast<T*>(op.out);
   if (op.tensor.absmax == nullptr) {
-    dequantise_kernel<T, true>
-        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, rows_of(op), tables());
+    dequantise_kernel<T, true><<<grid, kThreads, 0, stream_of(stream)>>>(
+        op.tensor, out, op.count, rows_of(op), around, tables());
   } else {
-    dequantise_kernel<T, false>
-        <<<grid, kThreads, 0, stream_of(stream)>>>(op.tensor, out, op.count, rows_of(op), tables());
+    dequantise_kernel<T, false><<<grid, kThreads, 0, stream_of(stream)>>>(
+        op.tensor, out, op.count, rows_of(op), around, tables());
   }
   POROS_CUDA_LAUNCHED(name);
 }

@@ -82,6 +82,7 @@ void gather_rows(const Stream& stream, const GatherRows& op) {
   require(name, op.index != nullptr || op.rows <= op.source_rows, "more rows than the source has");
   if (stream.device == DeviceKind::cpu && op.index != nullptr) {
     for (std::int64_t row = 0; row < op.rows; ++row) {
+      if (op.index[row] < 0 && op.negative_is_zero) continue;
       if (op.index[row] < 0 || op.index[row] >= op.source_rows) {
         fail(Fault::run, "kernel {}: index {} of row {} is outside the source's {} rows", name,
              op.index[row], row, op.source_rows);

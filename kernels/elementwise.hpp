@@ -58,6 +58,7 @@ void scale_rows(const Stream& stream, const ScaleRows& op);
 
 /// y[r] = round(source[index[r]]) * factor: rows of an embedding, or tokens of an expert. The
 /// product is rounded again (HF casts the row first, then scales). index null: y[r] from source[r].
+/// With `negative_is_zero` a negative index gives a row of zeros (rows that only pad an expert's).
 struct GatherRows {
   const void* source = nullptr;         // [source_rows, cols]: f32, bf16 or f16
   const std::int32_t* index = nullptr;  // [rows], 0 <= index < source_rows
@@ -66,6 +67,7 @@ struct GatherRows {
   std::int64_t source_stride = 0, y_stride = 0;
   DType source_dtype = DType::f32, y_dtype = DType::f32;
   float factor = 1.0F;
+  bool negative_is_zero = false;
 };
 /// An index outside the source throws on the CPU; on CUDA the row becomes NaN.
 void gather_rows(const Stream& stream, const GatherRows& op);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/backends.hpp"
@@ -159,6 +160,10 @@ void gather_rows(const Stream& stream, const GatherRows& op) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      const std::int64_t from = op.index != nullptr ? op.index[row] : row;
                      T* y = row_of<T>(op.y, row * y_stride);
+                     if (from < 0) {  // only with negative_is_zero
+                       std::fill(y, y + op.cols, from_float<T>(0.0F));
+                       continue;
+                     }
                      chosen(element(op.source, op.source_dtype, from * source_stride), y, op.cols);
                      if (op.factor == 1.0F) continue;
                      for (std::int64_t c = 0; c < op.cols; ++c) {

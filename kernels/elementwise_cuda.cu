@@ -81,8 +81,11 @@ struct Gather {
     const std::int64_t from = op.index != nullptr ? std::int64_t{op.index[row]} : row;
     Pack<Y, V> y;
     if (from < 0 || from >= op.source_rows) {
+      const bool zero = from < 0 && op.negative_is_zero;
 #pragma unroll
-      for (int i = 0; i < V; ++i) y.v[i] = stored<Y>(__int_as_float(0x7FC00000));  // NaN: it shows
+      for (int i = 0; i < V; ++i) {
+        y.v[i] = stored<Y>(zero ? 0.0F : __int_as_float(0x7FC00000));  // NaN: it shows
+      }
     } else {
       float x[V];
       load_floats<V>(op.source, op.source_dtype, from * op.source_stride + c, x);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forms of B that the products read.
 #include "kernels/cuda_backend.hpp"
-#include "kernels/cuda_common.cuh"
+#include "kernels/low_rank_columns.cuh"
 
 namespace poros::cuda {
 namespace {
@@ -18,27 +18,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A thread writes 8 columns of a row; 32 neighbouring threads take 32 rows, so that they read B
-/// side by side where it is turned.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    columns_kernel(const T* b, T* y, std::int64_t rows, int rank, int first, int packs,
-                   std::int64_t y_stride, bool turned, float scale) {
-  const std::int64_t team = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-  const std::int64_t row = team / packs * kWarp + threadIdx.x % kWarp;
-  const int begin = static_cast<int>(team % packs) * 8;
-  if (row >= rows) return;
-  Pack<T, 8> pack;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int j = begin + i - first;
-    float value = 0.0F;
-    if (j >= 0 && j < rank) {
-      value = scale * value_of(b[turned ? j * rows + row : row * rank + j]);
-    }
-    pack.v[i] = stored<T>(value);
-  }
-  store_pack(y + row * y_stride + begin, pack);
+__global__ void __launch_bounds__(kThreads) columns_kernel(Columns<T> op) {
+  write_columns(op, blockIdx.x);
 }
 
 }  // namespace
@@ -58,21 +40,11 @@ void low_rank_transpose(const Stream& stream, const LowRankTranspose& op) {
 
 void low_rank_columns(const Stream& stream, const LowRankColumns& op) {
   const char* name = "low_rank_columns";
-  const std::int64_t y_stride = stride_or(op.y_stride, op.padded);
-  if (!aligned({op.y}) || !multiples(8, {op.padded, y_stride})) {
-    throw_unsupported(name, "columns must be aligned to 16 bytes");
-  }
-  const auto packs = static_cast<int>(op.padded / 8);
-  const std::int64_t teams = (op.rows + kWarp - 1) / kWarp * packs;
-  const auto write = [&](auto* y, const auto* b) {
-    columns_kernel<<<blocks_for(name, teams, kThreads / kWarp), kThreads, 0, stream_of(stream)>>>(
-        b, y, op.rows, static_cast<int>(op.rank), static_cast<int>(op.first), packs, y_stride,
-        op.turned, op.scale);
-  };
+  const unsigned grid = blocks_of_columns(name, op);
   if (op.dtype == DType::bf16) {
-    write(static_cast<Bf*>(op.y), static_cast<const Bf*>(op.b));
+    columns_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(columns_of<Bf>(name, op));
   } else {
-    write(static_cast<float*>(op.y), static_cast<const float*>(op.b));
+    columns_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(columns_of<float>(name, op));
   }
   POROS_CUDA_LAUNCHED(name);
 }

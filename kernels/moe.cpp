@@ -43,12 +43,26 @@ void moe_route_backward(const Stream& stream, const MoeRouteBackward& op) {
 void moe_sort(const Stream& stream, const MoeSort& op) {
   const char* name = "moe_sort";
   check_sizes(name, op.tokens, op.experts, op.k);
+  require(name, op.granule > 0 && op.granule <= kMaxExperts, "granule out of range");
+  require(name, moe_sorted_rows(op.tokens * op.k, op.experts, op.granule) < (std::int64_t{1} << 31),
+          "too many rows for 32-bit indices");
   require(name, op.offsets != nullptr, "null operand");
   require(name,
           op.tokens == 0 || (op.expert != nullptr && op.slot != nullptr && op.token != nullptr &&
                              op.position != nullptr),
           "null operand");
   dispatch<const MoeSort&>(name, stream, cpu::moe_sort, cuda_kernels().moe_sort, op);
+}
+
+void moe_row_keys(const Stream& stream, const MoeRowKeys& op) {
+  const char* name = "moe_row_keys";
+  require(name, op.rows >= 0 && op.k > 0 && op.k <= kMaxExpertsPerToken, "size out of range");
+  if (op.rows == 0) return;
+  require(name,
+          op.slot != nullptr && op.token_micro_batch != nullptr && op.token_row_index != nullptr &&
+              op.micro_batch != nullptr && op.row_index != nullptr,
+          "null operand");
+  dispatch<const MoeRowKeys&>(name, stream, cpu::moe_row_keys, cuda_kernels().moe_row_keys, op);
 }
 
 void moe_combine(const Stream& stream, const MoeCombine& op) {
@@ -71,6 +85,7 @@ void moe_combine_backward(const Stream& stream, const MoeCombineBackward& op) {
           op.dy != nullptr && op.position != nullptr && op.weights != nullptr && op.dx != nullptr,
           "null operand");
   require(name, op.dweights == nullptr || op.x != nullptr, "dweights needs x");
+  require_stride(name, op.dy_stride, op.cols);
   dispatch<const MoeCombineBackward&>(name, stream, cpu::moe_combine_backward,
                                       cuda_kernels().moe_combine_backward, op);
 }

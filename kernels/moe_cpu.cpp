@@ -101,7 +101,7 @@ POROS_KERNEL_INLINE void combine_backward_rows(const MoeCombineBackward& op, std
       if (op.dweights != nullptr) op.dweights[slot] = 0.0F;
       continue;
     }
-    const T* dy = row_of<T>(op.dy, slot / op.k * op.cols);
+    const T* dy = row_of<T>(op.dy, slot / op.k * (op.dy_stride != 0 ? op.dy_stride : op.cols));
     if (op.dweights != nullptr) {
       const T* x = row_of<T>(op.x, position * op.cols);
       float lanes[kLanes] = {};
@@ -157,10 +157,14 @@ void moe_sort(const Stream& /*stream*/, const MoeSort& op) {
   for (std::int64_t slot = 0; slot < slots; ++slot) {
     if (chosen(slot) >= 0) op.offsets[chosen(slot) + 1] += 1;
   }
-  for (std::int64_t e = 0; e < op.experts; ++e) op.offsets[e + 1] += op.offsets[e];
+  const auto granule = static_cast<std::int32_t>(op.granule);
+  for (std::int64_t e = 0; e < op.experts; ++e) {
+    op.offsets[e + 1] = op.offsets[e] + (op.offsets[e + 1] + granule - 1) / granule * granule;
+  }
   std::vector<std::int32_t> next(op.offsets, op.offsets + op.experts);
-  std::fill(op.slot, op.slot + slots, -1);
-  std::fill(op.token, op.token + slots, -1);
+  const std::int64_t rows = moe_sorted_rows(slots, op.experts, op.granule);
+  std::fill(op.slot, op.slot + rows, -1);
+  std::fill(op.token, op.token + rows, -1);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
     const std::int32_t expert = chosen(slot);
     op.position[slot] = -1;
@@ -169,6 +173,15 @@ void moe_sort(const Stream& /*stream*/, const MoeSort& op) {
     op.position[slot] = at;
     op.slot[at] = static_cast<std::int32_t>(slot);
     op.token[at] = static_cast<std::int32_t>(slot / op.k);
+  }
+}
+
+void moe_row_keys(const Stream& /*stream*/, const MoeRowKeys& op) {
+  for (std::int64_t row = 0; row < op.rows; ++row) {
+    const std::int64_t slot = op.slot[row], token = slot / op.k;
+    op.micro_batch[row] = slot < 0 ? 0 : op.token_micro_batch[token];
+    op.row_index[row] =
+        slot < 0 ? 0 : static_cast<std::int32_t>(op.token_row_index[token] * op.k + slot % op.k);
   }
 }
 

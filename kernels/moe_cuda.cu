@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(MoeRouteBackwa
 }
 
 /// counts[e + 1] = slots of expert e; and the outputs' unused places.
-__global__ void __launch_bounds__(kThreads) count_kernel(MoeSort op) {
+__global__ void __launch_bounds__(kThreads) count_kernel(MoeSort op, std::int64_t rows) {
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t slots = op.tokens * op.k;
   int mine = 0;
@@ -104,20 +104,29 @@ __global__ void __launch_bounds__(kThreads) count_kernel(MoeSort op) {
   }
   // Each block clears its share of the outputs.
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t s = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; s < slots; s += step) {
+  for (std::int64_t s = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; s < rows; s += step) {
     op.slot[s] = -1;
     op.token[s] = -1;
-    op.position[s] = -1;
+    if (s < slots) op.position[s] = -1;
   }
 }
 
 /// Counts to offsets. One thread: at most kMaxExperts additions.
-__global__ void offsets_kernel(std::int32_t* offsets, std::int64_t experts) {
+__global__ void offsets_kernel(std::int32_t* offsets, std::int64_t experts, int granule) {
   std::int32_t sum = 0;
   for (std::int64_t e = 1; e <= experts; ++e) {
-    sum += offsets[e];
+    sum += (offsets[e] + granule - 1) / granule * granule;
     offsets[e] = sum;
   }
+}
+
+__global__ void __launch_bounds__(kThreads) row_keys_kernel(MoeRowKeys op) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (row >= op.rows) return;
+  const std::int64_t slot = op.slot[row], token = slot / op.k;
+  op.micro_batch[row] = slot < 0 ? 0 : op.token_micro_batch[token];
+  op.row_index[row] =
+      slot < 0 ? 0 : static_cast<std::int32_t>(op.token_row_index[token] * op.k + slot % op.k);
 }
 
 __global__ void __launch_bounds__(kThreads) place_kernel(MoeSort op) {
@@ -181,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) combine_backward_kernel(MoeCombineBa
     if (threadIdx.x == 0 && op.dweights != nullptr) op.dweights[slot] = 0.0F;
     return;
   }
-  const T* dy = static_cast<const T*>(op.dy) + slot / op.k * op.cols;
+  const T* dy = static_cast<const T*>(op.dy) + slot / op.k * op.dy_stride;
   const T* x = static_cast<const T*>(op.x) + position * op.cols;
   T* dx = static_cast<T*>(op.dx) + position * op.cols;
   const float weight = op.weights[slot];
@@ -204,10 +213,12 @@ __global__ void __launch_bounds__(kThreads) combine_backward_kernel(MoeCombineBa
 }
 
 template <typename T>
-void combine_backward(const Stream& stream, const MoeCombineBackward& op) {
+void combine_backward(const Stream& stream, const MoeCombineBackward& given) {
   const char* name = "moe_combine_backward";
+  MoeCombineBackward op = given;
+  op.dy_stride = stride_or(op.dy_stride, op.cols);
   const unsigned grid = blocks_for(name, op.tokens * op.k, 1);
-  if (aligned({op.dy, op.x, op.dx}) && multiples(8, {op.cols})) {
+  if (aligned({op.dy, op.x, op.dx}) && multiples(8, {op.cols, op.dy_stride})) {
     combine_backward_kernel<T, 8><<<grid, kThreads, 0, stream_of(stream)>>>(op);
   } else {
     combine_backward_kernel<T, 1><<<grid, kThreads, 0, stream_of(stream)>>>(op);
@@ -242,11 +253,19 @@ void moe_route_backward(const Stream& stream, const MoeRouteBackward& op) {
 void moe_sort(const Stream& stream, const MoeSort& op) {
   const char* name = "moe_sort";
   const auto grid = static_cast<unsigned>(op.experts);
-  count_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(op);
+  count_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(
+      op, moe_sorted_rows(op.tokens * op.k, op.experts, op.granule));
   POROS_CUDA_LAUNCHED(name);
-  offsets_kernel<<<1, 1, 0, stream_of(stream)>>>(op.offsets, op.experts);
+  offsets_kernel<<<1, 1, 0, stream_of(stream)>>>(op.offsets, op.experts,
+                                                 static_cast<int>(op.granule));
   POROS_CUDA_LAUNCHED(name);
   place_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(op);
+  POROS_CUDA_LAUNCHED(name);
+}
+
+void moe_row_keys(const Stream& stream, const MoeRowKeys& op) {
+  const char* name = "moe_row_keys";
+  row_keys_kernel<<<blocks_for(name, op.rows, kThreads), kThreads, 0, stream_of(stream)>>>(op);
   POROS_CUDA_LAUNCHED(name);
 }
 

@@ -113,53 +113,45 @@ __global__ void __launch_bounds__(kThreads)
   T* dx = static_cast<T*>(op.dx) + row * dx_stride + offset;
   const float plus = op.weight_kind == NormWeight::plus_one ? 1.0F : 0.0F;
 
-  constexpr int kHeld = Packs > 0 ? Packs : 1;
-  Pack<T, V> held_dy[kHeld];
-  Pack<T, V> held_r[kHeld];
-  Pack<T, V> more[kHeld];
-  float weight[kHeld][V];
+  // Unlike the forward, weights and residual are read when they are needed, the weights twice: held
+  // over the sum they would cost so many registers that half as many blocks fit a multiprocessor.
+  Pack<T, V> held_dy[Packs > 0 ? Packs : 1];
+  Pack<T, V> held_r[Packs > 0 ? Packs : 1];
   float dot = 0.0F;
-  const auto column = [&](int p) { return (std::int64_t{p} * Team + lane) * V; };
-  const auto load = [&](std::int64_t c, int p) {
-    held_dy[p] = load_pack<V>(dy + c);
-    held_r[p] = load_pack<V>(r + c);
-    load_floats<V>(op.weight, op.weight_dtype, c, weight[p]);
-  };
-  const auto multiply = [&](int p) {
+  const auto take = [&](std::int64_t c, Pack<T, V>& my_dy, Pack<T, V>& my_r) {
+    my_dy = load_pack<V>(dy + c);
+    my_r = load_pack<V>(r + c);
+    float weight[V];
+    load_floats<V>(op.weight, op.weight_dtype, c, weight);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      weight[p][i] += plus;
-      dot += value_of(held_dy[p].v[i]) * weight[p][i] * value_of(held_r[p].v[i]);
+      dot += value_of(my_dy.v[i]) * (weight[i] + plus) * value_of(my_r.v[i]);
     }
   };
   if constexpr (Packs > 0) {
 #pragma unroll
     for (int p = 0; p < Packs; ++p) {
-      const std::int64_t c = column(p);
-      if (c >= op.cols) continue;
-      load(c, p);
-      if (residual != nullptr) more[p] = load_pack<V>(residual + c);
-    }
-#pragma unroll
-    for (int p = 0; p < Packs; ++p) {
-      if (column(p) < op.cols) multiply(p);
+      const std::int64_t c = (std::int64_t{p} * Team + lane) * V;
+      if (c < op.cols) take(c, held_dy[p], held_r[p]);
     }
   } else {
     for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) {
-      load(c, 0);
-      multiply(0);
+      take(c, held_dy[0], held_r[0]);
     }
   }
   const float rstd = op.rstd[item];
   const float pull = rstd * rstd * (team_sum<Team>(dot) / static_cast<float>(op.cols));
 
-  const auto give = [&](std::int64_t c, int p) {
+  const auto give = [&](std::int64_t c, const Pack<T, V>& my_dy, const Pack<T, V>& my_r) {
+    float weight[V];
+    load_floats<V>(op.weight, op.weight_dtype, c, weight);
+    Pack<T, V> more{};
+    if (residual != nullptr) more = load_pack<V>(residual + c);
     Pack<T, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      float dr =
-          rstd * (value_of(held_dy[p].v[i]) * weight[p][i] - value_of(held_r[p].v[i]) * pull);
-      if (residual != nullptr) dr += value_of(more[p].v[i]);
+      float dr = rstd * (value_of(my_dy.v[i]) * (weight[i] + plus) - value_of(my_r.v[i]) * pull);
+      if (residual != nullptr) dr += value_of(more.v[i]);
       out.v[i] = stored<T>(dr);
     }
     store_pack(dx + c, out);
@@ -167,15 +159,12 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (Packs > 0) {
 #pragma unroll
     for (int p = 0; p < Packs; ++p) {
-      if (column(p) < op.cols) give(column(p), p);
+      const std::int64_t c = (std::int64_t{p} * Team + lane) * V;
+      if (c < op.cols) give(c, held_dy[p], held_r[p]);
     }
   } else {
     for (std::int64_t c = std::int64_t{lane} * V; c < op.cols; c += Team * V) {
-      load(c, 0);
-#pragma unroll
-      for (int i = 0; i < V; ++i) weight[0][i] += plus;
-      if (residual != nullptr) more[0] = load_pack<V>(residual + c);
-      give(c, 0);
+      give(c, load_pack<V>(dy + c), load_pack<V>(r + c));
     }
   }
 }
@@ -199,6 +188,9 @@ void choose(std::int64_t cols, bool wide, const Launch& launch) {
   }
   if (cols <= kThreads * kV * 2) {
     return go(v, integral_constant<int, 2>{}, integral_constant<int, kThreads>{});
+  }
+  if (cols <= kThreads * kV * 3) {
+    return go(v, integral_constant<int, 3>{}, integral_constant<int, kThreads>{});
   }
   if (cols <= kThreads * kV * 4) {
     return go(v, integral_constant<int, 4>{}, integral_constant<int, kThreads>{});

@@ -29,6 +29,9 @@ bool check(const char* name, const Stream& stream, const Rotary& op) {
   require(name, op.rotary_dim > 0 && op.rotary_dim % 2 == 0 && op.rotary_dim <= op.head_dim,
           "rotary_dim must be even and at most head_dim");
   require_stride(name, op.row_stride, op.heads * op.head_dim);
+  require_stride(name, op.source_stride, op.heads * op.head_dim);
+  require(name, op.source == nullptr || op.rotary_dim == op.head_dim,
+          "with a source all dimensions have to turn");
   if (op.rows == 0) return false;
   require(name,
           op.x != nullptr && op.positions != nullptr && op.cos != nullptr && op.sin != nullptr,

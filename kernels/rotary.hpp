@@ -19,9 +19,12 @@ void build_rotary_table(std::span<const float> inv_freq, float attention_factor,
 /// In place on x [rows, heads, head_dim]: with h = rotary_dim/2 and i < h
 ///   x[i] <- x[i]*cos - x[i+h]*sin;  x[i+h] <- x[i+h]*cos + x[i]*sin
 /// at the row's position; dimensions from rotary_dim on stay. The backward is the transpose (sin
-/// negated), applied to the gradient. q and k that lie side by side are rotated in one call.
+/// negated), applied to the gradient. q and k that lie side by side are rotated in one call. With
+/// `source` the values are read there instead of in x; then all dimensions have to turn.
 struct Rotary {
   void* x = nullptr;
+  const void* source = nullptr;             // [rows, heads, head_dim], source_stride; or null
+  std::int64_t source_stride = 0;           // elements from row to row; 0: heads*head_dim
   const std::int32_t* positions = nullptr;  // [rows], 0 <= position < table_positions
   const float* cos = nullptr;               // [table_positions, rotary_dim/2]
   const float* sin = nullptr;

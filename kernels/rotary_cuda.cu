@@ -10,7 +10,7 @@ namespace {
 template <typename T>
 struct Rotate {
   Rotary op;
-  std::int64_t stride;
+  std::int64_t stride, source_stride;
   int half;
   float direction;
 
@@ -21,8 +21,9 @@ struct Rotate {
     const int i = pair - head * half;
     T* first = static_cast<T*>(op.x) + row * stride + head * op.head_dim + i;
     T* second = first + half;
-    Pack<T, V> a = load_pack<V>(first);
-    Pack<T, V> b = load_pack<V>(second);
+    const T* from = static_cast<const T*>(op.source) + row * source_stride + head * op.head_dim + i;
+    Pack<T, V> a = load_pack<V>(from);
+    Pack<T, V> b = load_pack<V>(from + half);
     const std::int64_t position = op.positions[row];
     const bool inside = position >= 0 && position < op.table_positions;
     Pack<float, V> cos{};
@@ -45,16 +46,23 @@ struct Rotate {
   }
 };
 
-void rotate(const char* name, const Stream& stream, const Rotary& op, float direction) {
-  const std::int64_t half = op.rotary_dim / 2;
+void rotate(const char* name, const Stream& stream, const Rotary& given, float direction) {
+  Rotary op = given;
+  const auto half = static_cast<int>(op.rotary_dim / 2);
   const std::int64_t stride = stride_or(op.row_stride, op.heads * op.head_dim);
-  const bool wide = aligned({op.x, op.cos, op.sin}) && multiples(8, {half, op.head_dim, stride});
+  std::int64_t from = stride_or(op.source_stride, op.heads * op.head_dim);
+  if (op.source == nullptr) {
+    op.source = op.x;
+    from = stride;
+  }
+  const bool wide =
+      aligned({op.x, op.source, op.cos, op.sin}) && multiples(8, {half, op.head_dim, stride, from});
   if (op.dtype == DType::f32) {
-    map_rows(name, stream, Rotate<float>{op, stride, static_cast<int>(half), direction}, op.rows,
+    map_rows(name, stream, Rotate<float>{op, stride, from, half, direction}, op.rows,
              op.heads * half, wide);
   } else {
-    map_rows(name, stream, Rotate<Bf>{op, stride, static_cast<int>(half), direction}, op.rows,
-             op.heads * half, wide);
+    map_rows(name, stream, Rotate<Bf>{op, stride, from, half, direction}, op.rows, op.heads * half,
+             wide);
   }
 }
 

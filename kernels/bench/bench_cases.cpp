@@ -7,7 +7,6 @@
 #include "kernels/dequantise.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/gated_activation.hpp"
-#include "kernels/moe.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rotary.hpp"
@@ -32,6 +31,86 @@ Case dequantise_case(const std::string& name, std::int64_t out, std::int64_t in)
                                 .count = count,
                                 .out = p[3],
                                 .dtype = DType::bf16});
+          }};
+}
+
+/// The folded product's weight: room behind each row, LoRA's B in it (rank 16 of a site's 32).
+Case dequantise_with_columns(const std::string& name, std::int64_t out, std::int64_t in) {
+  constexpr std::int64_t rank = 16, padded = 32;
+  const std::int64_t stride = in + padded;
+  Case made = dequantise_case(name + " + columns", out, in);
+  made.moved += 2.0 * static_cast<double>(out * (rank + padded));
+  made.operands[3] = output("weight", out * stride);
+  made.operands[3].exact = true;
+  made.operands.push_back(input("b", out * rank));
+  made.run = [=](const Stream& stream, const Pointers& p) {
+    dequantise(stream, {.tensor = {.codes = static_cast<const std::uint8_t*>(p[0]),
+                                   .q = static_cast<const std::uint8_t*>(p[1]),
+                                   .nested_absmax = floats(p[2]),
+                                   .offset = 0.03F},
+                        .count = out * in,
+                        .out = p[3],
+                        .dtype = DType::bf16,
+                        .cols = in,
+                        .out_stride = stride,
+                        .columns = {.b = p[4],
+                                    .y = static_cast<Bf16*>(p[3]) + in,
+                                    .rows = out,
+                                    .rank = rank,
+                                    .first = 16,
+                                    .padded = padded,
+                                    .y_stride = stride,
+                                    .scale = 2.0F}});
+  };
+  return made;
+}
+
+/// That of the input's gradient: A's 16 rows below.
+Case dequantise_with_rows(const std::string& name, std::int64_t out, std::int64_t in) {
+  const std::int64_t below = 16 * in;
+  Case made = dequantise_case(name + " + rows", out, in);
+  made.moved += 4.0 * static_cast<double>(below);
+  made.operands[3] = output("weight", out * in + below);
+  made.operands[3].exact = true;
+  made.operands.push_back(input("a", below));
+  made.run = [=](const Stream& stream, const Pointers& p) {
+    dequantise(stream, {.tensor = {.codes = static_cast<const std::uint8_t*>(p[0]),
+                                   .q = static_cast<const std::uint8_t*>(p[1]),
+                                   .nested_absmax = floats(p[2]),
+                                   .offset = 0.03F},
+                        .count = out * in,
+                        .out = p[3],
+                        .dtype = DType::bf16,
+                        .below = p[4],
+                        .below_count = below});
+  };
+  return made;
+}
+
+/// cols: also those of a 32B model, whose rows take another number of registers.
+Case norm_backward_case(std::int64_t cols) {
+  const std::int64_t n = kRows * cols;
+  return {.name = "rms_norm_backward + residual",
+          .shape = shape_of(kRows, cols),
+          .moved = 8.0 * static_cast<double>(n),
+          .operands =
+              {input("dy", n),
+               input("r", n),
+               input("weight", cols),
+               input("residual_gradient", n),
+               {.name = "rstd", .fill = Fill::positive, .bytes = 4 * kRows, .dtype = DType::f32},
+               output("dx", n)},
+          .run = [cols](const Stream& stream, const Pointers& p) {
+            rms_norm_backward(stream, {.dy = p[0],
+                                       .r = p[1],
+                                       .weight = p[2],
+                                       .rstd = floats(p[4]),
+                                       .residual_gradient = p[3],
+                                       .dx = p[5],
+                                       .rows = kRows,
+                                       .cols = cols,
+                                       .dtype = DType::bf16,
+                                       .weight_dtype = DType::bf16});
           }};
 }
 
@@ -71,28 +150,8 @@ std::vector<Case> norm_cases() {
                                            .dtype = DType::bf16,
                                            .weight_dtype = DType::bf16});
                }},
-          {.name = "rms_norm_backward + residual",
-           .shape = shape_of(kRows, kHidden),
-           .moved = 8.0 * n,
-           .operands =
-               {input("dy", n),
-                input("r", n),
-                input("weight", kHidden),
-                input("residual_gradient", n),
-                {.name = "rstd", .fill = Fill::positive, .bytes = 4 * kRows, .dtype = DType::f32},
-                output("dx", n)},
-           .run = [](const Stream& stream, const Pointers& p) {
-             rms_norm_backward(stream, {.dy = p[0],
-                                        .r = p[1],
-                                        .weight = p[2],
-                                        .rstd = floats(p[4]),
-                                        .residual_gradient = p[3],
-                                        .dx = p[5],
-                                        .rows = kRows,
-                                        .cols = kHidden,
-                                        .dtype = DType::bf16,
-                                        .weight_dtype = DType::bf16});
-           }}};
+          norm_backward_case(kHidden),
+          norm_backward_case(5120)};
 }
 
 std::vector<Case> head_cases() {
@@ -314,38 +373,19 @@ std::vector<Case> loss_cases() {
            }}};
 }
 
-Case moe_case() {
-  constexpr std::int64_t cols = 2048, k = 8;
-  return {.name = "moe_combine of 8",
-          .shape = shape_of(kRows, cols),
-          .moved = 2.0 * kRows * cols * (k + 1),
-          .operands = {input("x", kRows * k * cols),
-                       {.name = "position", .fill = Fill::iota, .bytes = kRows * k * 4},
-                       input("weights", kRows * k, DType::f32),
-                       output("y", kRows * cols)},
-          .run = [](const Stream& stream, const Pointers& p) {
-            moe_combine(stream, {.x = p[0],
-                                 .position = ints(p[1]),
-                                 .weights = floats(p[2]),
-                                 .y = p[3],
-                                 .tokens = kRows,
-                                 .cols = cols,
-                                 .k = k,
-                                 .dtype = DType::bf16});
-          }};
-}
-
 }  // namespace
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases{dequantise_case("down_proj", kHidden, kIntermediate),
                           dequantise_case("gate_proj", kIntermediate, kHidden),
-                          dequantise_case("q_proj", kHidden, kHidden)};
+                          dequantise_case("q_proj", kHidden, kHidden),
+                          dequantise_case("768 x 2048 of an expert", 768, 2048),
+                          dequantise_with_columns("gate_proj", kIntermediate, kHidden),
+                          dequantise_with_rows("down_proj", kHidden, kIntermediate)};
   for (const auto& group : {lora_cases(), norm_cases(), head_cases(), mlp_cases(),
-                            elementwise_cases(), loss_cases(), optimizer_cases()}) {
+                            elementwise_cases(), loss_cases(), optimizer_cases(), moe_cases()}) {
     cases.insert(cases.end(), group.begin(), group.end());
   }
-  cases.push_back(moe_case());
   return cases;
 }
 

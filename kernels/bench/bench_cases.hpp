@@ -41,5 +41,6 @@ using Pointers = std::vector<void*>;
 [[nodiscard]] std::vector<Case> all_cases();
 [[nodiscard]] std::vector<Case> lora_cases();
 [[nodiscard]] std::vector<Case> optimizer_cases();
+[[nodiscard]] std::vector<Case> moe_cases();
 
 }  // namespace poros::bench

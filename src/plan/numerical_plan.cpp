@@ -10,11 +10,12 @@
 namespace poros {
 namespace {
 
-constexpr std::int64_t kPlanVersion = 1;
+constexpr std::int64_t kPlanVersion = 2;
 constexpr std::int64_t kRowGranule = 64;          // rows are padded to a multiple of this
 constexpr std::int64_t kRowCounts = 8;            // at most so many different row counts
 constexpr std::int64_t kDefaultSweepRows = 4096;  // GEMMs gain little from more rows
 constexpr std::int64_t kGradientGroupRows = 512;
+constexpr std::int64_t kExpertRowGranule = 32;
 constexpr std::int64_t kCpuQueryBlock = 128;
 // Logits of one vocabulary chunk, rows x classes: small enough to stay in a CPU's outer cache, and
 // large enough for a GPU's matrix unit.
@@ -145,6 +146,7 @@ NumericalPlan make_numerical_plan(const Architecture& architecture, const Traini
   plan.seed = static_cast<std::uint64_t>(training.seed);
   for (const LayerShape& layer : architecture.layers) {
     plan.attention.push_back(attention_path(layer.attention, plan));
+    if (layer.mlp.experts > 0) plan.expert_row_granule = kExpertRowGranule;
   }
   if (device.cuda) {
     plan.document_slots = plan.micro_batches_per_sweep * plan.batch_size;
@@ -182,6 +184,7 @@ Json to_json(const NumericalPlan& plan) {
                {"alignment", plan.alignment},
                {"dropout", plan.dropout},
                {"seed", plan.seed}};
+  if (plan.expert_row_granule > 0) json["expert_row_granule"] = plan.expert_row_granule;
   if (plan.device.cuda) {
     json["device"]["multiprocessors"] = plan.device.multiprocessors;
     json["document_slots"] = plan.document_slots;

@@ -63,6 +63,9 @@ struct NumericalPlan {
   std::int64_t document_slots = 0;
   std::int64_t gemm_workspace_bytes = 0;  // CUDA: enters cublasLt's choice of algorithms
   std::int64_t alignment = 256;           // bytes; of every operand
+  /// Each expert's rows are padded with zeros to a multiple of this: few row counts, so that
+  /// cublasLt's choices are kept. 0: the model has no experts.
+  std::int64_t expert_row_granule = 0;
 
   float dropout = 0;  // of LoRA's inputs
   std::uint64_t seed = 0;

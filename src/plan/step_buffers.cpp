@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "kernels/moe.hpp"
 
 namespace poros {
 namespace {
@@ -29,7 +30,12 @@ std::int64_t padding_of(const SiteRanks& ranks, Site site) {
   return lora_padding(ranks.dense[static_cast<int>(site)]);
 }
 
-/// Elements of the largest dequantised weight with the columns of LoRA's B.
+/// Columns behind the gradients of the residual stream, for s B^T dy of the sites that end there.
+std::int64_t gradient_padding(const SiteRanks& ranks) {
+  return std::max(padding_of(ranks, Site::attention_out), padding_of(ranks, Site::mlp_down));
+}
+
+/// Elements of the largest dequantised weight with the columns of LoRA's B, or the rows of A.
 std::int64_t most_weight_elements(const Architecture& architecture, const SiteRanks& ranks) {
   std::int64_t most = 0;
   for (const LayerShape& layer : architecture.layers) {
@@ -38,10 +44,20 @@ std::int64_t most_weight_elements(const Architecture& architecture, const SiteRa
       const LinearShape& linear = layer.linears[i];
       const bool dense = roles[i].expert < 0 && !roles[i].router;
       const std::int64_t padding = dense ? padding_of(ranks, roles[i].site) : 0;
-      most = std::max(most, linear.out * (linear.in + padding));
+      most =
+          std::max({most, linear.out * (linear.in + padding), (linear.out + padding) * linear.in});
     }
   }
   return most;
+}
+
+/// Rows of the experts' matrices. The router may send every token to the same experts: one of them
+/// has at most as many rows as there are tokens, all together experts_per_token times as many and
+/// what pads each to whole granules.
+std::int64_t expert_rows(const NumericalPlan& plan, const LayerExtents& size) {
+  if (size.experts == 0) return 0;
+  return moe_sorted_rows(plan.row_capacity() * size.experts_per_token, size.experts,
+                         plan.expert_row_granule);
 }
 
 void add_attention(Collector& out, const NumericalPlan& plan, const LayerExtents& size,
@@ -51,7 +67,8 @@ void add_attention(Collector& out, const NumericalPlan& plan, const LayerExtents
   const std::int64_t qkv = size.query + 2 * size.key;
   const bool rounds = plan.compute == ComputeType::bf16;
   out.add("layer.qkv", layer, rows * qkv, element);
-  out.add("layer.qkv_gradient", attention_gradient, rows * qkv, element);
+  out.add("layer.qkv_gradient", attention_gradient,
+          rows * (qkv + padding_of(ranks, Site::attention_in)), element);
   out.add("layer.attention", layer, rows * (size.query + padding_of(ranks, Site::attention_out)),
           element);
   out.add("layer.attention_gradient", attention_gradient, rows * size.query, element);
@@ -77,9 +94,12 @@ void add_mlp(Collector& out, const Architecture& architecture, const NumericalPl
              const LayerExtents& size, const SiteRanks& ranks, std::uint64_t element) {
   using enum BufferPhase;
   const std::int64_t tokens = plan.row_capacity();
-  const std::int64_t slots = tokens * size.experts_per_token;
-  const std::int64_t rows = std::max(tokens, slots);
-  out.add("layer.gate_up", mlp, rows * 2 * size.intermediate, element);
+  const std::int64_t slots = tokens * size.experts_per_token, sorted = expert_rows(plan, size);
+  const std::int64_t rows = std::max(tokens, sorted);
+  out.add("layer.gate_up", mlp,
+          std::max(rows * 2 * size.intermediate,
+                   tokens * (2 * size.intermediate + padding_of(ranks, Site::mlp_in))),
+          element);
   // Its gradient takes its place: dA is done when dX comes.
   out.add("layer.activated", mlp,
           std::max(rows * size.intermediate,
@@ -92,21 +112,21 @@ void add_mlp(Collector& out, const Architecture& architecture, const NumericalPl
   out.add("moe.weights", layer, slots, kF32);
   out.add("moe.weight_gradients", layer, slots, kF32);
   out.add("moe.offsets", layer, size.experts + 1, kI32);
-  out.add("moe.slot", layer, slots, kI32);
-  out.add("moe.token", layer, slots, kI32);
+  out.add("moe.slot", layer, sorted, kI32);
+  out.add("moe.token", layer, sorted, kI32);
   out.add("moe.position", layer, slots, kI32);
-  out.add("moe.input", layer, slots * architecture.hidden, element);
-  out.add("moe.output", layer, slots * architecture.hidden, element);
-  out.add("moe.input_gradient", layer, slots * architecture.hidden, element);
-  out.add("moe.low_rank_in", layer, slots * ranks.expert_in, element);
-  out.add("moe.low_rank_down", layer, slots * ranks.expert_down, element);
-  out.add("moe.low_rank_gradient", layer, slots * std::max(ranks.expert_in, ranks.expert_down),
+  // The input's gradient takes its place, as activated's does.
+  out.add("moe.input", mlp, sorted * architecture.hidden, element);
+  out.add("moe.output", mlp, sorted * architecture.hidden, element);
+  out.add("moe.low_rank_in", layer, sorted * ranks.expert_in, element);
+  out.add("moe.low_rank_down", layer, sorted * ranks.expert_down, element);
+  out.add("moe.low_rank_gradient", layer, sorted * std::max(ranks.expert_in, ranks.expert_down),
           element);
   if (plan.dropout > 0) {
-    out.add("moe.dropped_input", layer, ranks.expert_in > 0 ? slots * architecture.hidden : 0,
+    out.add("moe.dropped_input", mlp, ranks.expert_in > 0 ? sorted * architecture.hidden : 0,
             element);
-    out.add("moe.micro_batch", layer, ranks.expert_down > 0 ? slots : 0, kI32);
-    out.add("moe.row_index", layer, ranks.expert_down > 0 ? slots : 0, kI32);
+    out.add("moe.micro_batch", layer, ranks.expert_down > 0 ? sorted : 0, kI32);
+    out.add("moe.row_index", layer, ranks.expert_down > 0 ? sorted : 0, kI32);
   }
 }
 
@@ -247,7 +267,7 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
     out.add("layer_inputs.ring", always, 2 * rows * hidden, element);
   }
   out.add("residual.output", always, rows * hidden, element);
-  out.add("residual.gradient", always, rows * hidden, element);
+  out.add("residual.gradient", always, rows * (hidden + gradient_padding(ranks)), element);
 
   // Inside a layer.
   out.add("layer.weight", layer, most_weight_elements(architecture, ranks), element);
@@ -262,18 +282,16 @@ std::vector<StepBuffer> step_buffers(const Architecture& architecture, const Num
   if (architecture.post_norms) {
     out.add("layer.branch", layer, rows * hidden, element);
     out.add("layer.branch_mlp", layer, rows * hidden, element);
-    out.add("layer.branch_gradient", layer, rows * hidden, element);
+    out.add("layer.branch_gradient", layer, rows * (hidden + gradient_padding(ranks)), element);
     out.add("layer.post_attention_rstd", layer, rows, kF32);
     out.add("layer.post_mlp_rstd", layer, rows, kF32);
   }
   add_attention(out, plan, size, ranks, element);
   add_mlp(out, architecture, plan, size, ranks, element);
-  out.add("lora.low_rank_gradient", layer,
-          rows * *std::max_element(std::begin(ranks.dense), std::end(ranks.dense)), element);
   if (plan.dropout > 0) {
-    const std::int64_t slots = rows * std::max<std::int64_t>(1, size.experts_per_token);
+    const std::int64_t most = std::max(rows, expert_rows(plan, size));
     const std::int64_t widest =
-        std::max({slots * hidden, rows * hidden, rows * size.query, slots * size.intermediate});
+        std::max({most * hidden, rows * size.query, most * size.intermediate});
     out.add("lora.dropped", layer, widest, element);
     out.add("lora.dropped_gradient", layer, widest, element);
   }

@@ -164,7 +164,7 @@ void attention_blocked_backward(const StepContext& context, const AttentionCall&
   // is fp32 itself.
   const bool separate = work.key_value_gradient != nullptr;
   float* kv_gradient = separate ? work.key_value_gradient : static_cast<float*>(qkv_gradient);
-  const std::int64_t kv_stride = separate ? kv_columns : tiled.stride();
+  const std::int64_t kv_stride = separate ? kv_columns : call.gradient_stride;
   const std::int64_t kv_shift = separate ? -columns : 0;
   fill_bytes(context.stream, separate ? static_cast<void*>(kv_gradient) : qkv_gradient, 0,
              static_cast<std::uint64_t>(sweep.rows * kv_stride) * sizeof(float));
@@ -212,9 +212,9 @@ void attention_blocked_backward(const StepContext& context, const AttentionCall&
           {.a = tiled.tile_operand(tile, work.score_gradients, false),
            .b = tiled.at(call.qkv, tile.first_key, tiled.key_column(kv), tiled.stride(), false, 0),
            .c = advance(qkv_gradient, context.dtype,
-                        tile.first_query * tiled.stride() + tiled.query_column(kv)),
+                        tile.first_query * call.gradient_stride + tiled.query_column(kv)),
            .c_dtype = context.dtype,
-           .c_stride = tiled.stride(),
+           .c_stride = call.gradient_stride,
            .c_batch_stride = dim,
            .m = tile.queries,
            .n = dim,
@@ -233,13 +233,13 @@ void attention_blocked_backward(const StepContext& context, const AttentionCall&
     }
   }
   if (separate) {
-    clear_padding(context, sweep, qkv_gradient, tiled.stride());
+    clear_padding(context, sweep, qkv_gradient, call.gradient_stride);
     copy_rows(context.stream, {.x = kv_gradient,
                                .y = advance(qkv_gradient, context.dtype, columns),
                                .rows = sweep.rows,
                                .cols = kv_columns,
                                .x_stride = kv_columns,
-                               .y_stride = tiled.stride(),
+                               .y_stride = call.gradient_stride,
                                .x_dtype = DType::f32,
                                .y_dtype = context.dtype});
   }

@@ -15,14 +15,15 @@ struct AttentionCall {
   const AttentionShape* shape = nullptr;
   const SweepTokens* sweep = nullptr;
   const void* qkv = nullptr;
-  void* output = nullptr;          // [rows, heads * head_dim]; padding rows become 0
-  std::int64_t output_stride = 0;  // [elements]
+  void* output = nullptr;            // [rows, heads * head_dim]; padding rows become 0
+  std::int64_t output_stride = 0;    // [elements]
+  std::int64_t gradient_stride = 0;  // backward: of qkv_gradient [elements]
 };
 
 void attention_blocked_forward(const StepContext& context, const AttentionCall& call);
 
 /// @param output_gradient [rows, heads * head_dim]
-/// @param qkv_gradient    shaped as qkv
+/// @param qkv_gradient    [rows, columns of qkv], gradient_stride
 void attention_blocked_backward(const StepContext& context, const AttentionCall& call,
                                 const void* output_gradient, void* qkv_gradient);
 

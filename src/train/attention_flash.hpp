@@ -4,6 +4,7 @@
 // to a fixed number, so that launch shapes and temporaries don't depend on the data.
 #pragma once
 
+#include "kernels/rotary.hpp"
 #include "train/attention_blocked.hpp"
 
 namespace poros {
@@ -16,9 +17,11 @@ class FlashAttention {
 
   /// Of the forward that ran last, whose output the call still holds.
   /// @param output_gradient [rows, heads * head_dim]
-  /// @param qkv_gradient    shaped as qkv; padding rows become 0
+  /// @param qkv_gradient    [rows, columns of qkv], gradient_stride; padding rows become 0
+  /// @param rotary          takes the gradients of q and k through the rotation on the way (its x,
+  ///                        source, heads and strides are filled here); null: not
   virtual void backward(const StepContext& context, const AttentionCall& call,
-                        const void* output_gradient, void* qkv_gradient) = 0;
+                        const void* output_gradient, void* qkv_gradient, const Rotary* rotary) = 0;
 };
 
 }  // namespace poros

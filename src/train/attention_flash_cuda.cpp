@@ -85,7 +85,7 @@ class Flash final : public FlashAttention {
   }
 
   void backward(const StepContext& context, const AttentionCall& call, const void* output_gradient,
-                void* qkv_gradient) override {
+                void* qkv_gradient, const Rotary* rotary) override {
     const c10::NoGradGuard no_grad;
     const Operands operands(call);
     const std::int64_t longest = context.plan->seq_len;
@@ -100,14 +100,25 @@ class Flash final : public FlashAttention {
                                  .rows = call.sweep->tokens,
                                  .cols = count * operands.dim,
                                  .x_stride = gradient.stride(0),
-                                 .y_stride = operands.stride,
+                                 .y_stride = call.gradient_stride,
                                  .x_dtype = DType::bf16,
                                  .y_dtype = DType::bf16});
     };
-    put(dq, 0, operands.heads);
-    put(dk, operands.heads, operands.kv_heads);
+    const auto turn = [&](const at::Tensor& gradient, std::int64_t head, std::int64_t count) {
+      if (rotary == nullptr) return put(gradient, head, count);
+      Rotary op = *rotary;
+      op.x = advance(qkv_gradient, DType::bf16, head * operands.dim);
+      op.source = gradient.data_ptr();
+      op.source_stride = gradient.stride(0);
+      op.rows = call.sweep->tokens;
+      op.heads = count;
+      op.row_stride = call.gradient_stride;
+      rotary_backward(context.stream, op);
+    };
+    turn(dq, 0, operands.heads);
+    turn(dk, operands.heads, operands.kv_heads);
     put(dv, operands.heads + operands.kv_heads, operands.kv_heads);
-    clear_padding(context, *call.sweep, qkv_gradient, operands.stride);
+    clear_padding(context, *call.sweep, qkv_gradient, call.gradient_stride);
   }
 
  private:

@@ -49,8 +49,6 @@ void Executor::Impl::upload(const SweepLayout& sweep) {
   tokens.tokens = sweep.tokens;
   tokens.rows = sweep.rows;
   tokens.host_document_begin = sweep.document_begin;
-  tokens.host_micro_batch = sweep.micro_batch;
-  tokens.host_row_index = sweep.row_index;
   tokens.document_slots = static_cast<std::int64_t>(sweep.document_offsets.size()) - 1;
   targets.host_target_ids = sweep.target_ids.data();
   embedding.gather(stream, {.index = ids,
@@ -201,7 +199,7 @@ std::vector<RowLoss> Executor::evaluate(std::span<const std::uint32_t> ids,
   return losses;
 }
 
-std::vector<float> Executor::logits(std::span<const std::uint32_t> ids) {
+std::vector<float> Executor::logits(std::span<const std::uint32_t> ids, bool last_only) {
   Impl& self = *impl_;
   const auto seq_len = static_cast<std::size_t>(self.plan.seq_len);
   if (ids.empty() || ids.size() > seq_len) {
@@ -218,7 +216,8 @@ std::vector<float> Executor::logits(std::span<const std::uint32_t> ids) {
   self.upload(sweep);
   self.forward(false);
   self.supervised = 0;
-  return self.head.logits(sweep.rows, sweep.tokens, self.residual_output);
+  const std::int64_t begin = last_only ? sweep.tokens - 1 : 0;
+  return self.head.logits(sweep.rows, begin, sweep.tokens, self.residual_output);
 }
 
 std::int64_t Executor::flat_elements() const {

@@ -93,8 +93,10 @@ class Executor {
   [[nodiscard]] std::vector<RowLoss> evaluate(std::span<const std::uint32_t> ids,
                                               std::span<const std::uint8_t> flags);
 
-  /// Logits [tokens, vocab] of one document of at most seq_len tokens, no dropout.
-  [[nodiscard]] std::vector<float> logits(std::span<const std::uint32_t> ids);
+  /// Logits [tokens, vocab] of one document of at most seq_len tokens, no dropout; with last_only
+  /// those of its last token alone, [vocab].
+  [[nodiscard]] std::vector<float> logits(std::span<const std::uint32_t> ids,
+                                          bool last_only = false);
 
   /// Flat fp32 buffers in device memory, all of one layout (views()). Elements between views are
   /// padding: zero in each of them and to be left zero (AdamW over the whole buffer leaves them

@@ -73,6 +73,8 @@ Executor::Impl::Impl(const BaseStore& base_store, const NumericalPlan& numerical
       targets{arena.as<std::int32_t>("sweep.targets"), arena.as<std::int32_t>("sweep.target_ids")} {
   const double begin = monotonic_s();
   check_dropout_limits(plan);
+  context.gradient_stride = static_cast<std::int64_t>(arena.bytes_of("residual.gradient")) /
+                            (plan.row_capacity() * bytes_of(plan.compute));
   tokens.documents = arena.as<std::int32_t>("sweep.documents");
   tokens.micro_batch = arena.as<std::int32_t>("sweep.micro_batch");
   tokens.row_index = arena.as<std::int32_t>("sweep.row_index");

@@ -22,9 +22,10 @@ struct GemmOperand {
   std::int64_t batch_stride = 0;  // elements from product to product; 0: shared
 };
 
-/// C[m, n] = alpha * A[m, k] B[k, n] + beta * C, accumulated in fp32 and rounded once to C's dtype.
-/// With beta = 0 what C held is not read (it may be NaN). A batch whose products share one C
-/// (c_batch_stride 0, beta 1) is added up in the order of the batch.
+/// C[m, n] = alpha * A[m, k] B[k, n] + beta * C + bias, accumulated in fp32 and rounded once to C's
+/// dtype. With beta = 0 what C held is not read (it may be NaN). With an addend beta multiplies
+/// that instead of C: the sum of a branch and the residual stream. A batch whose products share one
+/// C (c_batch_stride 0, beta 1) is added up in the order of the batch.
 struct Gemm {
   GemmOperand a;  // stored [m, k], or [k, m] transposed
   GemmOperand b;  // stored [k, n], or [n, k] transposed (a linear's weight)
@@ -35,6 +36,10 @@ struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   float alpha = 1.0F, beta = 0.0F;
+  const void* addend = nullptr;    // [m, n] in C's dtype, or null; no batch
+  std::int64_t addend_stride = 0;  // elements from row to row
+  const void* bias = nullptr;      // [n], added to each row, or null; no batch
+  DType bias_dtype = DType::f32;   // f32, bf16 or f16
 };
 
 class GemmEngine {

@@ -60,16 +60,17 @@ class CpuGemm final : public GemmEngine {
     if (rounds) {
       c = take(gemm.m * gemm.n);
       c_stride = gemm.n;
-      if (gemm.beta != 0) {
-        copy_rows(stream_, {.x = c_bytes,
-                            .y = c,
-                            .rows = gemm.m,
-                            .cols = gemm.n,
-                            .x_stride = gemm.c_stride,
-                            .y_stride = c_stride,
-                            .x_dtype = gemm.c_dtype,
-                            .y_dtype = DType::f32});
-      }
+    }
+    if (gemm.beta != 0 && (rounds || gemm.addend != nullptr)) {
+      const bool other = gemm.addend != nullptr;
+      copy_rows(stream_, {.x = other ? gemm.addend : c_bytes,
+                          .y = c,
+                          .rows = gemm.m,
+                          .cols = gemm.n,
+                          .x_stride = other ? gemm.addend_stride : gemm.c_stride,
+                          .y_stride = c_stride,
+                          .x_dtype = gemm.c_dtype,
+                          .y_dtype = DType::f32});
     }
     // Row-major C is column-major C transposed: C^T = op(B)^T op(A)^T.
     const char transpose_b = gemm.b.transposed ? 'T' : 'N';
@@ -77,6 +78,14 @@ class CpuGemm final : public GemmEngine {
     const int n = to_int(gemm.n), m = to_int(gemm.m), k = to_int(gemm.k), ldc = to_int(c_stride);
     sgemm_(&transpose_b, &transpose_a, &n, &m, &k, &gemm.alpha, b.data, &b.stride, a.data,
            &a.stride, &gemm.beta, c, &ldc);
+    if (gemm.bias != nullptr) {
+      add_bias(stream_, {.x = c,
+                         .bias = gemm.bias,
+                         .rows = gemm.m,
+                         .cols = gemm.n,
+                         .x_stride = c_stride,
+                         .bias_dtype = gemm.bias_dtype});
+    }
     if (rounds) {
       copy_rows(stream_, {.x = c,
                           .y = c_bytes,

@@ -6,10 +6,12 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include <cublasLt.h>
 
 #include "base/error.hpp"
+#include "kernels/elementwise.hpp"
 #include "train/cuda_parts.hpp"
 
 namespace poros {
@@ -63,13 +65,28 @@ using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 /// Everything that decides the algorithm.
-using Key = std::array<std::int64_t, 18>;
+using Key = std::array<std::int64_t, 21>;
 
 struct Kept {
   Operation operation;
-  Layout a, b, c;
+  Layout a, b, c, addend;
   cublasLtMatmulAlgo_t algorithm{};
+  bool adds_bias = false;  // in the product's epilogue
 };
+
+/// What beta multiplies.
+const void* addend_of(const Gemm& gemm) {
+  return gemm.addend != nullptr ? gemm.addend : gemm.c;
+}
+std::int64_t addend_stride_of(const Gemm& gemm) {
+  return gemm.addend != nullptr ? gemm.addend_stride : gemm.c_stride;
+}
+
+void set_bias(const Operation& operation, const void* bias) {
+  check(cublasLtMatmulDescSetAttribute(operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                       sizeof bias),
+        "bias");
+}
 
 void set_layout(Layout& layout, DType dtype, std::int64_t rows, std::int64_t cols,
                 std::int64_t stride, std::int64_t batch, std::int64_t batch_stride) {
@@ -142,15 +159,30 @@ class CudaGemm final : public GemmEngine {
  private:
   void run(const Gemm& gemm) {
     const Kept& kept = find(gemm);
+    if (kept.adds_bias) set_bias(kept.operation, gemm.bias);
     check(cublasLtMatmul(handle_, kept.operation.get(), &gemm.alpha, gemm.b.data, kept.b.get(),
-                         gemm.a.data, kept.a.get(), &gemm.beta, gemm.c, kept.c.get(), gemm.c,
-                         kept.c.get(), &kept.algorithm, workspace_, bytes_, stream_),
+                         gemm.a.data, kept.a.get(), &gemm.beta, addend_of(gemm), kept.addend.get(),
+                         gemm.c, kept.c.get(), &kept.algorithm, workspace_, bytes_, stream_),
           "cublasLtMatmul");
+    if (gemm.bias == nullptr || kept.adds_bias) return;
+    add_bias({.device = DeviceKind::cuda, .handle = stream_}, {.x = gemm.c,
+                                                               .bias = gemm.bias,
+                                                               .rows = gemm.m,
+                                                               .cols = gemm.n,
+                                                               .x_stride = gemm.c_stride,
+                                                               .dtype = gemm.c_dtype,
+                                                               .bias_dtype = gemm.bias_dtype});
   }
 
   const Kept& find(const Gemm& gemm) {
     const std::uint64_t c_bytes = bytes_of(gemm.c_dtype);
     const std::uint32_t align_a = alignment_of(gemm.a), align_b = alignment_of(gemm.b);
+    const std::uint32_t align_addend =
+        alignment_of(addend_of(gemm), static_cast<std::uint64_t>(addend_stride_of(gemm)) * c_bytes,
+                     static_cast<std::uint64_t>(gemm.c_batch_stride) * c_bytes);
+    // The epilogue takes a bias of C's dtype, aligned to 16 bytes.
+    const bool adds_bias = gemm.bias != nullptr && gemm.bias_dtype == gemm.c_dtype &&
+                           reinterpret_cast<std::uintptr_t>(gemm.bias) % 16 == 0;
     const std::uint32_t align_c =
         alignment_of(gemm.c, static_cast<std::uint64_t>(gemm.c_stride) * c_bytes,
                      static_cast<std::uint64_t>(gemm.c_batch_stride) * c_bytes);
@@ -171,15 +203,29 @@ class CudaGemm final : public GemmEngine {
                      align_a,
                      align_b,
                      align_c,
-                     gemm.beta != 0 ? 1 : 0};
+                     gemm.beta != 0 ? 1 : 0,
+                     addend_stride_of(gemm),
+                     align_addend,
+                     adds_bias ? 1 : 0};
     const auto found = kept_.find(key);
     if (found != kept_.end()) return found->second;
-    return kept_.emplace(key, choose(gemm, align_a, align_b, align_c)).first->second;
+    const Alignments alignments = {align_a, align_b, align_c, align_addend};
+    if (adds_bias) {
+      std::optional<Kept> kept = choose(gemm, alignments, true);
+      if (kept.has_value()) return kept_.emplace(key, std::move(*kept)).first->second;
+    }
+    return kept_.emplace(key, std::move(*choose(gemm, alignments, false))).first->second;
   }
 
-  [[nodiscard]] Kept choose(const Gemm& gemm, std::uint32_t align_a, std::uint32_t align_b,
-                            std::uint32_t align_c) const {
+  struct Alignments {
+    std::uint32_t a, b, c, addend;
+  };
+
+  /// @returns nothing where no algorithm adds the bias in its epilogue: it is added afterwards then
+  [[nodiscard]] std::optional<Kept> choose(const Gemm& gemm, const Alignments& align,
+                                           bool adds_bias) const {
     Kept kept;
+    kept.adds_bias = adds_bias;
     // fp32 accumulation; fp32 operands are multiplied as they are (no tf32).
     check(cublasLtMatmulDescCreate(kept.operation.slot(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "cublasLtMatmulDescCreate");
@@ -195,6 +241,15 @@ class CudaGemm final : public GemmEngine {
     set_operand(kept.b, gemm.b, gemm.k, gemm.n, gemm.batch);
     set_layout(kept.c, gemm.c_dtype, gemm.n, gemm.m, gemm.c_stride, gemm.batch,
                gemm.c_batch_stride);
+    set_layout(kept.addend, gemm.c_dtype, gemm.n, gemm.m, addend_stride_of(gemm), gemm.batch,
+               gemm.c_batch_stride);
+    if (adds_bias) {
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      check(cublasLtMatmulDescSetAttribute(kept.operation.get(), CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                           &epilogue, sizeof epilogue),
+            "epilogue");
+      set_bias(kept.operation, gemm.bias);
+    }
 
     Preference preference;
     check(cublasLtMatmulPreferenceCreate(preference.slot()), "cublasLtMatmulPreferenceCreate");
@@ -205,21 +260,22 @@ class CudaGemm final : public GemmEngine {
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(bytes_));
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_b);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_a);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_c);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_c);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align.b);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align.a);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align.addend);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align.c);
     cublasLtMatmulHeuristicResult_t result{};
     int results = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, kept.operation.get(), kept.b.get(), kept.a.get(), kept.c.get(), kept.c.get(),
+        handle_, kept.operation.get(), kept.b.get(), kept.a.get(), kept.addend.get(), kept.c.get(),
         preference.get(), 1, &result, &results);
     if (status != CUBLAS_STATUS_SUCCESS || results == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+      if (adds_bias) return std::nullopt;
       fail(Fault::run,
            "cublasLt has no algorithm for the product m {} n {} k {} batch {} of {} into {} "
            "(strides {}, {}, {}, alignments {}, {}, {}): {}",
            gemm.m, gemm.n, gemm.k, gemm.batch, name_of(gemm.a.dtype), name_of(gemm.c_dtype),
-           gemm.a.stride, gemm.b.stride, gemm.c_stride, align_a, align_b, align_c,
+           gemm.a.stride, gemm.b.stride, gemm.c_stride, align.a, align.b, align.c,
            cublasLtGetStatusName(status));
     }
     kept.algorithm = result.algo;

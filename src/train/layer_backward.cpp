@@ -8,8 +8,8 @@
 namespace poros {
 
 void LayerRunner::norm_backward(const TensorPlace& weight, const std::byte* slab, const void* dy,
-                                const void* r, const float* rstd, const void* residual_gradient,
-                                void* dx) {
+                                std::int64_t dy_stride, const void* r, const float* rstd,
+                                const void* residual_gradient, void* dx) {
   rms_norm_backward(
       context_.stream,
       {.dy = dy,
@@ -20,16 +20,22 @@ void LayerRunner::norm_backward(const TensorPlace& weight, const std::byte* slab
        .dx = dx,
        .rows = sweep_.rows,
        .cols = hidden(),
+       .dy_stride = dy_stride,
+       .r_stride = hidden(),
+       .dx_stride = context_.gradient_stride,
        .dtype = context_.dtype,
        .weight_dtype = storage_dtype(weight),
        .weight_kind = architecture_.norm_plus_one ? NormWeight::plus_one : NormWeight::plain});
 }
 
-InputGradient LayerRunner::input_gradient(const LayerWeights& layer, const LinearGroup& group,
+InputGradient LayerRunner::input_gradient(const LayerWeights& layer, const LinearGroupCall& call,
                                           Matrix dx) {
+  const LinearGroup& group = *call.group;
+  const Matrix& dy = call.y[group.linears.size() - 1];
   InputGradient gradient;
   gradient.dx = dx;
-  gradient.low_rank_gradient = context_.work->low_rank_gradient;
+  gradient.low_rank_gradient = {advance(dy.data, context_.dtype, group.linears.back().out),
+                                dy.stride};
   if (context_.dropout > 0 && group.lora.rank > 0) {
     gradient.dropped_gradient = context_.work->dropped_gradient;
     gradient.mask = site_mask(context_, sweep_, layer.index, group.site, group.in);
@@ -42,17 +48,17 @@ void LayerRunner::backward_mlp(const LayerWeights& layer, const std::byte* slab,
   void* branch_gradient = gradient;
   if (layer.post_mlp_norm != nullptr) {
     branch_gradient = work.branch_gradient;
-    norm_backward(*layer.post_mlp_norm, slab, gradient, work.branch_mlp, work.post_mlp_rstd,
-                  nullptr, branch_gradient);
+    norm_backward(*layer.post_mlp_norm, slab, gradient, context_.gradient_stride, work.branch_mlp,
+                  work.post_mlp_rstd, nullptr, branch_gradient);
   }
   if (!layer.experts.empty()) {
     moe_backward(context_, moe_call(layer, slab, branch_gradient), work.norm_gradient);
   } else {
-    const std::int64_t inner = layer.shape->mlp.intermediate;
+    const std::int64_t inner = layer.shape->mlp.intermediate, stride = gate_up_stride(layer);
     LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated);
-    down.y[0] = {branch_gradient, hidden()};
+    down.y[0] = {branch_gradient, context_.gradient_stride};
     drop_input(layer, down);
-    linear_group_backward(context_, down, input_gradient(layer, layer.mlp_down, down.x));
+    linear_group_backward(context_, down, input_gradient(layer, down, down.x));
 
     void* up = advance(work.gate_up, context_.dtype, inner);
     gated_activation_backward(context_.stream, {.dy = work.activated,
@@ -63,21 +69,20 @@ void LayerRunner::backward_mlp(const LayerWeights& layer, const std::byte* slab,
                                                 .rows = sweep_.rows,
                                                 .cols = inner,
                                                 .dy_stride = down.x.stride,
-                                                .gate_stride = 2 * inner,
-                                                .up_stride = 2 * inner,
+                                                .gate_stride = stride,
+                                                .up_stride = stride,
                                                 .dtype = context_.dtype,
                                                 .function = gate_function(layer.shape->mlp)});
 
     LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp);
-    in.y[0] = {work.gate_up, 2 * inner};
-    in.y[1] = {up, 2 * inner};
+    in.y[0] = {work.gate_up, stride};
+    in.y[1] = {up, stride};
     drop_input(layer, in);
-    linear_group_backward(context_, in,
-                          input_gradient(layer, layer.mlp_in, {work.norm_gradient, hidden()}));
+    linear_group_backward(context_, in, input_gradient(layer, in, {work.norm_gradient, hidden()}));
   }
   work.give_back();
-  norm_backward(*layer.mlp_norm, slab, work.norm_gradient, work.middle, work.norm_mlp_rstd,
-                gradient, gradient);
+  norm_backward(*layer.mlp_norm, slab, work.norm_gradient, hidden(), work.middle,
+                work.norm_mlp_rstd, gradient, gradient);
 }
 
 void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte* slab,
@@ -85,27 +90,30 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
   Workspace& work = *context_.work;
   const AttentionShape& shape = layer.shape->attention;
   const std::int64_t query = shape.heads * shape.head_dim, key = shape.kv_heads * shape.head_dim;
-  const std::int64_t stride = query + 2 * key;
+  const std::int64_t stride = qkv_gradient_stride(layer);
   void* branch_gradient = gradient;
   if (layer.post_attention_norm != nullptr) {
     branch_gradient = work.branch_gradient;
-    norm_backward(*layer.post_attention_norm, slab, gradient, work.branch, work.post_attention_rstd,
-                  nullptr, branch_gradient);
+    norm_backward(*layer.post_attention_norm, slab, gradient, context_.gradient_stride, work.branch,
+                  work.post_attention_rstd, nullptr, branch_gradient);
   }
   work.begin_attention_gradient();
   LinearGroupCall out = group_call(layer.attention_out, slab, work.attention);
-  out.y[0] = {branch_gradient, hidden()};
+  out.y[0] = {branch_gradient, context_.gradient_stride};
   drop_input(layer, out);
-  linear_group_backward(
-      context_, out, input_gradient(layer, layer.attention_out, {work.attention_gradient, query}));
+  linear_group_backward(context_, out,
+                        input_gradient(layer, out, {work.attention_gradient, query}));
 
-  const AttentionCall attention = {&shape, &sweep_, work.qkv, work.attention, out.x.stride};
+  const AttentionCall attention = {&shape, &sweep_, work.qkv, work.attention, out.x.stride, stride};
+  const Rotary rotary = rotary_of(layer, work.qkv_gradient, stride);
+  const bool turns_all = shape.rotary_dim == shape.head_dim;
   if (uses_flash(layer)) {
-    context_.flash->backward(context_, attention, work.attention_gradient, work.qkv_gradient);
+    context_.flash->backward(context_, attention, work.attention_gradient, work.qkv_gradient,
+                             turns_all ? &rotary : nullptr);
   } else {
     attention_blocked_backward(context_, attention, work.attention_gradient, work.qkv_gradient);
   }
-  rotate(layer, work.qkv_gradient, true);
+  if (!uses_flash(layer) || !turns_all) rotary_backward(context_.stream, rotary);
   if (shape.qk_norm) {
     const auto differentiate = [&](const TensorPlace& weight, std::int64_t column,
                                    std::int64_t heads, const float* rstd) {
@@ -139,12 +147,11 @@ void LayerRunner::backward_attention(const LayerWeights& layer, const std::byte*
   drop_input(layer, in);
   linear_group_backward(
       context_, in,
-      input_gradient(layer, layer.attention_in,
-                     {wants_input_gradient ? work.norm_gradient : nullptr, hidden()}));
+      input_gradient(layer, in, {wants_input_gradient ? work.norm_gradient : nullptr, hidden()}));
   work.give_back();
   if (!wants_input_gradient) return;
-  norm_backward(*layer.attention_norm, slab, work.norm_gradient, input, work.norm_attention_rstd,
-                gradient, gradient);
+  norm_backward(*layer.attention_norm, slab, work.norm_gradient, hidden(), input,
+                work.norm_attention_rstd, gradient, gradient);
 }
 
 void LayerRunner::backward(const LayerWeights& layer, const std::byte* slab, const void* input,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/elementwise.hpp"
 #include "kernels/gated_activation.hpp"
-#include "kernels/rotary.hpp"
 #include "train/attention_blocked.hpp"
 #include "train/attention_flash.hpp"
 #include "train/layer.hpp"
@@ -58,26 +57,21 @@ void LayerRunner::drop_input(const LayerWeights& layer, LinearGroupCall& call) {
   call.dropped = {context_.work->dropped, call.group->in};
 }
 
-void LayerRunner::rotate(const LayerWeights& layer, void* qkv, bool backward) {
+Rotary LayerRunner::rotary_of(const LayerWeights& layer, void* qkv, std::int64_t stride) const {
   const AttentionShape& shape = layer.shape->attention;
   const auto table = static_cast<std::size_t>(shape.rope_table);
   const RotaryTable& rotary = context_.work->rotary[table];
-  const Rotary op = {.x = qkv,
-                     .positions = sweep_.positions[table],
-                     .cos = rotary.cos,
-                     .sin = rotary.sin,
-                     .rows = sweep_.rows,
-                     .heads = shape.heads + shape.kv_heads,
-                     .head_dim = shape.head_dim,
-                     .rotary_dim = shape.rotary_dim,
-                     .row_stride = (shape.heads + 2 * shape.kv_heads) * shape.head_dim,
-                     .table_positions = rotary.rows,
-                     .dtype = context_.dtype};
-  if (backward) {
-    rotary_backward(context_.stream, op);
-  } else {
-    rotary_forward(context_.stream, op);
-  }
+  return {.x = qkv,
+          .positions = sweep_.positions[table],
+          .cos = rotary.cos,
+          .sin = rotary.sin,
+          .rows = sweep_.rows,
+          .heads = shape.heads + shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .rotary_dim = shape.rotary_dim,
+          .row_stride = stride,
+          .table_positions = rotary.rows,
+          .dtype = context_.dtype};
 }
 
 void LayerRunner::forward_attention(const LayerWeights& layer, const std::byte* slab,
@@ -123,7 +117,7 @@ void LayerRunner::forward_attention(const LayerWeights& layer, const std::byte* 
     normalise(*layer.q_norm, 0, shape.heads, work.q_rstd);
     normalise(*layer.k_norm, query, shape.kv_heads, work.k_rstd);
   }
-  rotate(layer, work.qkv, false);
+  rotary_forward(context_.stream, rotary_of(layer, work.qkv, stride));
   LinearGroupCall out = group_call(layer.attention_out, slab, work.attention);
   const AttentionCall attention = {&shape, &sweep_, work.qkv, work.attention, out.x.stride};
   if (uses_flash(layer)) {
@@ -151,18 +145,19 @@ MoeCall LayerRunner::moe_call(const LayerWeights& layer, const std::byte* slab,
   return {&layer, slab, &sweep_, hidden(), context_.work->norm_mlp, output};
 }
 
-void LayerRunner::forward_mlp(const LayerWeights& layer, const std::byte* slab, bool with_down) {
+void LayerRunner::forward_mlp(const LayerWeights& layer, const std::byte* slab, bool with_down,
+                              void* sum) {
   Workspace& work = *context_.work;
   work.begin_mlp();
   if (!layer.experts.empty()) {
     moe_forward(context_, moe_call(layer, slab, with_down ? mlp_branch() : nullptr));
     return;
   }
-  const std::int64_t inner = layer.shape->mlp.intermediate;
+  const std::int64_t inner = layer.shape->mlp.intermediate, stride = gate_up_stride(layer);
   LinearGroupCall in = group_call(layer.mlp_in, slab, work.norm_mlp);
   void* up = advance(work.gate_up, context_.dtype, inner);
-  in.y[0] = {work.gate_up, 2 * inner};
-  in.y[1] = {up, 2 * inner};
+  in.y[0] = {work.gate_up, stride};
+  in.y[1] = {up, stride};
   drop_input(layer, in);
   linear_group_forward(context_, in);
   gated_activation_forward(context_.stream, {.gate = work.gate_up,
@@ -170,14 +165,18 @@ void LayerRunner::forward_mlp(const LayerWeights& layer, const std::byte* slab, 
                                              .y = work.activated,
                                              .rows = sweep_.rows,
                                              .cols = inner,
-                                             .gate_stride = 2 * inner,
-                                             .up_stride = 2 * inner,
+                                             .gate_stride = stride,
+                                             .up_stride = stride,
                                              .y_stride = input_stride(layer.mlp_down),
                                              .dtype = context_.dtype,
                                              .function = gate_function(layer.shape->mlp)});
 
   LinearGroupCall down = group_call(layer.mlp_down, slab, work.activated);
   down.y[0] = {mlp_branch(), hidden()};
+  if (sum != nullptr) {
+    down.y[0].data = sum;
+    down.addend = {work.middle, hidden()};
+  }
   drop_input(layer, down);
   if (with_down) {
     linear_group_forward(context_, down);
@@ -190,8 +189,10 @@ void LayerRunner::forward(const LayerWeights& layer, const std::byte* slab, cons
                           void* output) {
   Workspace& work = *context_.work;
   forward_attention(layer, slab, input);
-  forward_mlp(layer, slab, true);
+  const bool sums = layer.experts.empty() && layer.post_mlp_norm == nullptr;
+  forward_mlp(layer, slab, true, sums ? output : nullptr);
   work.give_back();
+  if (sums) return;
   const void* branch = mlp_branch();
   if (layer.post_mlp_norm != nullptr) {
     norm(*layer.post_mlp_norm, slab, branch, nullptr, nullptr, work.norm_gradient,

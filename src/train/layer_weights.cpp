@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "kernels/dequantise.hpp"
 #include "kernels/elementwise.hpp"
-#include "kernels/low_rank.hpp"
+#include "train/device.hpp"
 
 namespace poros {
 namespace {
@@ -120,8 +120,12 @@ void attach_adapter(LayerWeights& layer, const LoraSiteGroup& group,
   }
   // All or none: B is turned for the thin products, and each product takes one form.
   site.thin = adapter.thin && group.expert < 0 && low_rank_fits(kLowRankRows, site.in, site.rank) &&
-              std::all_of(site.branches.begin(), site.branches.end(), [](const LoraBranch& branch) {
-                return low_rank_fits(kLowRankRows, branch.out, branch.rank);
+              std::all_of(site.branches.begin(), site.branches.end(),
+                          [](const LoraBranch& branch) {
+                            return low_rank_fits(kLowRankRows, branch.out, branch.rank);
+                          }) &&
+              std::all_of(target.linears.begin(), target.linears.end(), [](const Linear& linear) {
+                return linear.out % kLowRankGranule == 0;  // s B^T dy stands behind the last
               });
   for (LoraBranch& branch : site.branches) branch.turned = site.thin;
 }
@@ -157,21 +161,37 @@ DType storage_dtype(const TensorPlace& place) {
   fail(Fault::run, "{} is quantised where values are needed", place.name);
 }
 
+bool is_converted(const StepContext& context, const TensorPlace& place) {
+  return place.storage == Storage::nf4 || storage_dtype(place) != context.dtype;
+}
+
 ConstMatrix weight_in_compute_dtype(const StepContext& context, const std::byte* slab,
-                                    const TensorPlace& place, void* scratch, std::int64_t padding) {
+                                    const TensorPlace& place, void* scratch,
+                                    const AroundWeight& around) {
   const std::byte* data = slab + place.offset;
-  const bool room = padding > 0 && place.cols % 8 == 0;
-  const std::int64_t stride = place.cols + (room ? padding : 0);
+  if (!is_converted(context, place)) return {data, place.cols};
+  const bool room = around.padding > 0 && place.cols % 8 == 0;
+  const std::int64_t stride = place.cols + (room ? around.padding : 0);
+  LowRankColumns columns;
+  if (room && around.columns.rank > 0) {
+    columns = around.columns;
+    columns.y = advance(scratch, context.dtype, place.cols);
+    columns.rows = place.rows;
+    columns.padded = around.padding;
+    columns.y_stride = stride;
+    columns.dtype = context.dtype;
+  }
   if (place.storage != Storage::nf4) {
-    const DType stored = storage_dtype(place);
-    if (stored == context.dtype) return {data, place.cols};
     copy_rows(context.stream, {.x = data,
                                .y = scratch,
                                .rows = place.rows,
                                .cols = place.cols,
                                .y_stride = stride,
-                               .x_dtype = stored,
+                               .x_dtype = storage_dtype(place),
                                .y_dtype = context.dtype});
+    low_rank_columns(context.stream, columns);
+    copy_bytes(context.stream, advance(scratch, context.dtype, place.rows * stride), around.below,
+               static_cast<std::uint64_t>(around.below_count) * bytes_of(context.dtype));
     return {scratch, stride};
   }
   Nf4View view;
@@ -183,8 +203,13 @@ ConstMatrix weight_in_compute_dtype(const StepContext& context, const std::byte*
   } else {
     view.absmax = reinterpret_cast<const float*>(slab + place.absmax_offset);
   }
-  Dequantise op = {
-      .tensor = view, .count = place.rows * place.cols, .out = scratch, .dtype = context.dtype};
+  Dequantise op = {.tensor = view,
+                   .count = place.rows * place.cols,
+                   .out = scratch,
+                   .dtype = context.dtype,
+                   .columns = columns,
+                   .below = around.below,
+                   .below_count = around.below_count};
   if (room) {
     op.cols = place.cols;
     op.out_stride = stride;

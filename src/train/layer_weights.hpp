@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/low_rank.hpp"
 #include "kernels/rms_norm.hpp"
 #include "model/adapter.hpp"
 #include "model/base_store.hpp"
@@ -85,11 +86,22 @@ struct ConstMatrix {
   std::int64_t stride = 0;
 };
 
+/// What LoRA's products want around a weight that is converted.
+struct AroundWeight {
+  std::int64_t padding = 0;     // columns more behind each row
+  LowRankColumns columns = {};  // what they hold: b, rank, first, turned and scale; rank 0: nothing
+  const void* below = nullptr;  // values in compute dtype for right behind the last row
+  std::int64_t below_count = 0;
+};
+
 /// A tensor of a slab in compute dtype: where it lies when it is stored so, else converted into
-/// `scratch`, there with room for `padding` columns more behind each row.
+/// `scratch`, with what is wanted around it.
 [[nodiscard]] ConstMatrix weight_in_compute_dtype(const StepContext& context, const std::byte* slab,
                                                   const TensorPlace& place, void* scratch,
-                                                  std::int64_t padding = 0);
+                                                  const AroundWeight& around = {});
+
+/// Whether weight_in_compute_dtype writes the tensor to its scratch.
+[[nodiscard]] bool is_converted(const StepContext& context, const TensorPlace& place);
 
 /// DType of a stored vector (norm, bias). @throws Error(Fault::run) for nf4
 [[nodiscard]] DType storage_dtype(const TensorPlace& place);

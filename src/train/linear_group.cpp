@@ -55,22 +55,23 @@ void low_rank_backward(const StepContext& context, const LinearGroupCall& call,
     if (linear.branch < 0) continue;
     const LoraBranch& branch = lora.branches[static_cast<std::size_t>(linear.branch)];
     const Matrix& dy = call.y[index];
-    context.gemm->multiply({.a = operand(context, dy),
-                            .b = b_operand(context, branch, false),
-                            .c = advance(gradient.low_rank_gradient, context.dtype, branch.column),
-                            .c_dtype = context.dtype,
-                            .c_stride = lora.rank,
-                            .m = call.rows,
-                            .n = branch.rank,
-                            .k = linear.out,
-                            .alpha = branch.scale});
+    context.gemm->multiply(
+        {.a = operand(context, dy),
+         .b = b_operand(context, branch, false),
+         .c = advance(gradient.low_rank_gradient.data, context.dtype, branch.column),
+         .c_dtype = context.dtype,
+         .c_stride = gradient.low_rank_gradient.stride,
+         .m = call.rows,
+         .n = branch.rank,
+         .k = linear.out,
+         .alpha = branch.scale});
     const Matrix low_rank = {advance(call.low_rank.data, context.dtype, branch.column),
                              call.low_rank.stride};
     accumulate_outer(context, dy, linear.out, low_rank, branch.rank, call.rows, branch.scale,
                      branch.b_gradient);
   }
-  accumulate_outer(context, {gradient.low_rank_gradient, lora.rank}, lora.rank, call.dropped,
-                   group.in, call.rows, 1.0F, lora.a_gradient);
+  accumulate_outer(context, gradient.low_rank_gradient, lora.rank, call.dropped, group.in,
+                   call.rows, 1.0F, lora.a_gradient);
 }
 
 /// The same by thin products: two launches for all branches of the site.
@@ -80,6 +81,17 @@ void thin_backward(const StepContext& context, const LinearGroupCall& call,
   const LoraSite& lora = group.lora;
   LowRankProject project{.rows = call.rows, .dtype = context.dtype};
   LowRankOuter outer{.rows = call.rows, .dtype = context.dtype};
+  // dA first: its blocks, which have the whole rank of the site, take longest.
+  outer.parts[static_cast<std::size_t>(outer.count++)] = {
+      .x = call.dropped.data,
+      .p = gradient.low_rank_gradient.data,
+      .c = lora.a_gradient,
+      .width = group.in,
+      .rank = lora.rank,
+      .x_stride = call.dropped.stride,
+      .p_stride = gradient.low_rank_gradient.stride,
+      .row = 1,
+      .column = group.in};
   for (std::size_t index = 0; index < group.linears.size(); ++index) {
     const Linear& linear = group.linears[index];
     if (linear.branch < 0) continue;
@@ -88,12 +100,12 @@ void thin_backward(const StepContext& context, const LinearGroupCall& call,
     project.parts[static_cast<std::size_t>(project.count++)] = {
         .x = dy.data,
         .w = branch.b,
-        .y = advance(gradient.low_rank_gradient, context.dtype, branch.column),
+        .y = advance(gradient.low_rank_gradient.data, context.dtype, branch.column),
         .width = linear.out,
         .rank = branch.rank,
         .padded = branch.rank,
         .x_stride = dy.stride,
-        .y_stride = lora.rank,
+        .y_stride = gradient.low_rank_gradient.stride,
         .scale = branch.scale};
     outer.parts[static_cast<std::size_t>(outer.count++)] = {
         .x = dy.data,
@@ -107,17 +119,75 @@ void thin_backward(const StepContext& context, const LinearGroupCall& call,
         .column = 1,
         .scale = branch.scale};
   }
-  outer.parts[static_cast<std::size_t>(outer.count++)] = {.x = call.dropped.data,
-                                                          .p = gradient.low_rank_gradient,
-                                                          .c = lora.a_gradient,
-                                                          .width = group.in,
-                                                          .rank = lora.rank,
-                                                          .x_stride = call.dropped.stride,
-                                                          .p_stride = lora.rank,
-                                                          .row = 1,
-                                                          .column = group.in};
   low_rank_project(context.stream, project);
   low_rank_outer(context.stream, outer);
+}
+
+bool stands_behind(const StepContext& context, const Matrix& next, const Matrix& matrix,
+                   std::int64_t cols) {
+  return next.stride == matrix.stride && next.data == advance(matrix.data, context.dtype, cols);
+}
+
+/// Whether the weight after `index` can lie below those so far, `outs` rows, in the scratch, and
+/// its matrix of `y` continues theirs: the two are one product then. Both have to be converted; 16
+/// bytes are what a conversion needs its place aligned to.
+bool joins(const StepContext& context, const LinearGroupCall& call, std::size_t index,
+           std::int64_t outs) {
+  const std::vector<Linear>& linears = call.group->linears;
+  if (index + 1 >= linears.size()) return false;
+  const auto room = static_cast<std::int64_t>(context.work->weight_bytes / bytes_of(context.dtype));
+  const std::int64_t in = call.group->in;
+  return is_converted(context, *linears[index].weight) &&
+         is_converted(context, *linears[index + 1].weight) && outs * in % 8 == 0 &&
+         (outs + linears[index + 1].out) * in <= room &&
+         stands_behind(context, call.y[index + 1], call.y[index], linears[index].out);
+}
+
+/// dx (+)= sum_j dy_j W_j, and behind the last A's part where `with_a`. Gradients that stand side
+/// by side are one product with their weights laid below each other, as many as the scratch holds;
+/// A's rows are the last of them.
+/// @returns whether A's part is in it
+bool multiply_weights(const StepContext& context, const LinearGroupCall& call,
+                      const InputGradient& gradient, bool with_a) {
+  const LinearGroup& group = *call.group;
+  const auto room = static_cast<std::int64_t>(context.work->weight_bytes / bytes_of(context.dtype));
+  bool accumulate = gradient.accumulate;
+  const std::size_t count = group.linears.size();
+  for (std::size_t first = 0, next = 0; first < count; first = next) {
+    std::int64_t outs = 0;
+    ConstMatrix weight;
+    AroundWeight around;
+    bool more = false;
+    do {
+      const Linear& linear = group.linears[next];
+      void* scratch = advance(context.work->weight, context.dtype, outs * group.in);
+      outs += linear.out;
+      more = joins(context, call, next, outs);
+      if (with_a && next + 1 == count && is_converted(context, *linear.weight) &&
+          (outs + group.lora.rank) * group.in <= room &&
+          stands_behind(context, gradient.low_rank_gradient, call.y[next], linear.out)) {
+        around.below = group.lora.a;
+        around.below_count = group.lora.rank * group.in;
+      }
+      const ConstMatrix made =
+          weight_in_compute_dtype(context, call.slab, *linear.weight, scratch, around);
+      if (next == first) weight = made;
+      ++next;
+    } while (more);
+    const bool folded = around.below != nullptr;
+    context.gemm->multiply({.a = operand(context, call.y[first]),
+                            .b = contiguous(context, weight.data, group.in),
+                            .c = gradient.dx.data,
+                            .c_dtype = context.dtype,
+                            .c_stride = gradient.dx.stride,
+                            .m = call.rows,
+                            .n = group.in,
+                            .k = folded ? outs + group.lora.rank : outs,
+                            .beta = accumulate ? 1.0F : 0.0F});
+    accumulate = true;
+    if (folded) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -156,58 +226,72 @@ void linear_group_forward(const StepContext& context, const LinearGroupCall& cal
   low_rank_forward(context, call);
   const bool behind_x = lora.rank > 0 && call.low_rank.stride == call.x.stride &&
                         call.low_rank.data == advance(call.x.data, context.dtype, group.in);
-  for (std::size_t index = 0; index < group.linears.size(); ++index) {
+  const auto branch_of = [&](const Linear& linear) {
+    return linear.branch < 0 ? nullptr : &lora.branches[static_cast<std::size_t>(linear.branch)];
+  };
+  // Nothing but x W^T: may be one product with the next.
+  const auto plain = [&](const Linear& linear) {
+    return linear.bias == nullptr && (!behind_x || linear.branch < 0);
+  };
+  for (std::size_t index = 0, next = 0; index < group.linears.size(); index = next) {
     const Linear& linear = group.linears[index];
-    const Matrix& y = call.y[index];
-    const LoraBranch* branch =
-        linear.branch < 0 ? nullptr : &lora.branches[static_cast<std::size_t>(linear.branch)];
-    const std::int64_t padding = behind_x && branch != nullptr ? lora_padding(lora.rank) : 0;
-    const ConstMatrix weight =
-        weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight, padding);
-    const bool folded = weight.stride > linear.in;
-    if (folded) {
-      low_rank_columns(context.stream,
-                       {.b = branch->b,
-                        .y = advance(context.work->weight, context.dtype, linear.in),
-                        .rows = linear.out,
+    const LoraBranch* branch = branch_of(linear);
+    AroundWeight around;
+    if (behind_x && branch != nullptr) {
+      around.padding = lora_padding(lora.rank);
+      around.columns = {.b = branch->b,
                         .rank = branch->rank,
                         .first = branch->column,
-                        .padded = padding,
-                        .y_stride = weight.stride,
                         .turned = branch->turned,
-                        .scale = branch->scale,
-                        .dtype = context.dtype});
+                        .scale = branch->scale};
     }
-    context.gemm->multiply({.a = operand(context, call.x),
-                            .b = contiguous(context, weight.data, weight.stride, true),
-                            .c = y.data,
-                            .c_dtype = context.dtype,
-                            .c_stride = y.stride,
-                            .m = call.rows,
-                            .n = linear.out,
-                            .k = folded ? linear.in + lora.rank : linear.in});
+    const ConstMatrix weight =
+        weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight, around);
+    const bool folded = weight.stride > linear.in;
+    std::int64_t outs = linear.out;
+    next = index + 1;
+    if (plain(linear)) {
+      for (; joins(context, call, next - 1, outs) && plain(group.linears[next]); ++next) {
+        void* scratch = advance(context.work->weight, context.dtype, outs * group.in);
+        (void)weight_in_compute_dtype(context, call.slab, *group.linears[next].weight, scratch);
+        outs += group.linears[next].out;
+      }
+    }
+    Gemm product = {.a = operand(context, call.x),
+                    .b = contiguous(context, weight.data, weight.stride, true),
+                    .c = call.y[index].data,
+                    .c_dtype = context.dtype,
+                    .c_stride = call.y[index].stride,
+                    .m = call.rows,
+                    .n = outs,
+                    .k = folded ? linear.in + lora.rank : linear.in};
+    if (call.addend.data != nullptr) {
+      product.beta = 1.0F;
+      product.addend = call.addend.data;
+      product.addend_stride = call.addend.stride;
+    }
     if (linear.bias != nullptr) {
-      add_bias(context.stream, {.x = y.data,
-                                .bias = call.slab + linear.bias->offset,
-                                .rows = call.rows,
-                                .cols = linear.out,
-                                .x_stride = y.stride,
-                                .dtype = context.dtype,
-                                .bias_dtype = storage_dtype(*linear.bias)});
+      product.bias = call.slab + linear.bias->offset;
+      product.bias_dtype = storage_dtype(*linear.bias);
     }
-    if (branch == nullptr || folded) continue;
-    const Matrix low_rank = {advance(call.low_rank.data, context.dtype, branch->column),
-                             call.low_rank.stride};
-    context.gemm->multiply({.a = operand(context, low_rank),
-                            .b = b_operand(context, *branch, true),
-                            .c = y.data,
-                            .c_dtype = context.dtype,
-                            .c_stride = y.stride,
-                            .m = call.rows,
-                            .n = linear.out,
-                            .k = branch->rank,
-                            .alpha = branch->scale,
-                            .beta = 1.0F});
+    context.gemm->multiply(product);
+    if (folded) continue;
+    for (std::size_t of = index; of < next; ++of) {
+      branch = branch_of(group.linears[of]);
+      if (branch == nullptr) continue;
+      const Matrix low_rank = {advance(call.low_rank.data, context.dtype, branch->column),
+                               call.low_rank.stride};
+      context.gemm->multiply({.a = operand(context, low_rank),
+                              .b = b_operand(context, *branch, true),
+                              .c = call.y[of].data,
+                              .c_dtype = context.dtype,
+                              .c_stride = call.y[of].stride,
+                              .m = call.rows,
+                              .n = group.linears[of].out,
+                              .k = branch->rank,
+                              .alpha = branch->scale,
+                              .beta = 1.0F});
+    }
   }
 }
 
@@ -222,26 +306,11 @@ void linear_group_backward(const StepContext& context, const LinearGroupCall& ca
     low_rank_backward(context, call, gradient);
   }
   if (gradient.dx.data == nullptr) return;
-  bool accumulate = gradient.accumulate;
-  for (std::size_t index = 0; index < group.linears.size(); ++index) {
-    const Linear& linear = group.linears[index];
-    const ConstMatrix weight =
-        weight_in_compute_dtype(context, call.slab, *linear.weight, context.work->weight);
-    context.gemm->multiply({.a = operand(context, call.y[index]),
-                            .b = contiguous(context, weight.data, weight.stride),
-                            .c = gradient.dx.data,
-                            .c_dtype = context.dtype,
-                            .c_stride = gradient.dx.stride,
-                            .m = call.rows,
-                            .n = linear.in,
-                            .k = linear.out,
-                            .beta = accumulate ? 1.0F : 0.0F});
-    accumulate = true;
-  }
-  if (lora.rank == 0) return;
   const bool masked = gradient.dropped_gradient != nullptr;
+  const bool folded = multiply_weights(context, call, gradient, lora.rank > 0 && !masked);
+  if (lora.rank == 0 || folded) return;
   const Matrix target = masked ? Matrix{gradient.dropped_gradient, group.in} : gradient.dx;
-  context.gemm->multiply({.a = operand(context, {gradient.low_rank_gradient, lora.rank}),
+  context.gemm->multiply({.a = operand(context, gradient.low_rank_gradient),
                           .b = contiguous(context, lora.a, group.in),
                           .c = target.data,
                           .c_dtype = context.dtype,

@@ -30,6 +30,7 @@ struct LinearGroupCall {
   Matrix x;                 // [rows, in]
   Matrix dropped;           // xd; equals x where nothing is dropped. Only with LoRA
   std::array<Matrix, 3> y;  // output (forward) or its gradient (backward) of each linear
+  Matrix addend;            // forward, one linear: y is its output plus this; null data: no
   /// xd A^T [rows, rank]: written by the forward, read by the backward. Where it stands right
   /// behind x's columns, x W^T and the LoRA term are one product.
   Matrix low_rank;
@@ -43,9 +44,11 @@ void linear_group_forward(const StepContext& context, const LinearGroupCall& cal
 
 /// Where the backward puts the gradient of x.
 struct InputGradient {
-  Matrix dx;                          // null data: not wanted
-  bool accumulate = false;            // add to what dx holds
-  void* low_rank_gradient = nullptr;  // scratch [rows, rank]
+  Matrix dx;                // null data: not wanted
+  bool accumulate = false;  // add to what dx holds
+  /// Scratch [rows, rank] for s B^T dy. Where it stands right behind the columns of the last y, its
+  /// product with A is a part of the last product with a weight.
+  Matrix low_rank_gradient;
   /// With dropout: scratch [rows, in] for the gradient of xd, and how the mask is keyed. Null data:
   /// xd is x.
   void* dropped_gradient = nullptr;

@@ -174,27 +174,29 @@ void LossHead::differentiate(std::int64_t rows, const HeadTargets& targets, cons
                                          .target_rows = target_rows_,
                                          .targets = targets.targets,
                                          .state = state_,
-                                         .dx = dx,
+                                         .dx = norm_,  // read by no chunk any more
                                          .rows = rows,
                                          .hidden = hidden,
                                          .dtype = context_.dtype,
                                          .target_dtype = context_.dtype,
                                          .softcap = architecture_.final_softcap,
                                          .inv_supervised_tokens = inv_supervised});
-  rms_norm_backward(context_.stream, {.dy = dx,
+  rms_norm_backward(context_.stream, {.dy = norm_,
                                       .r = x,
                                       .weight = norm_weight_,
                                       .rstd = norm_rstd_,
                                       .dx = dx,
                                       .rows = rows,
                                       .cols = hidden,
+                                      .dx_stride = context_.gradient_stride,
                                       .dtype = context_.dtype,
                                       .weight_kind = norm_kind_});
 }
 
-std::vector<float> LossHead::logits(std::int64_t rows, std::int64_t tokens, const void* x) {
+std::vector<float> LossHead::logits(std::int64_t rows, std::int64_t begin, std::int64_t end,
+                                    const void* x) {
   const std::int64_t vocab = architecture_.vocab;
-  std::vector<float> all(static_cast<std::size_t>(tokens * vocab));
+  std::vector<float> all(static_cast<std::size_t>((end - begin) * vocab));
   context_.work->begin_logits();
   normalise(rows, x);
   for (std::int64_t first = 0; first < vocab; first += context_.plan->vocabulary_chunk) {
@@ -202,8 +204,8 @@ std::vector<float> LossHead::logits(std::int64_t rows, std::int64_t tokens, cons
     load_chunk(first, classes);
     multiply_chunk(rows, classes);
     release_chunk();
-    for (std::int64_t row = 0; row < tokens; ++row) {
-      copy_bytes(context_.stream, all.data() + row * vocab + first,
+    for (std::int64_t row = begin; row < end; ++row) {
+      copy_bytes(context_.stream, all.data() + (row - begin) * vocab + first,
                  context_.work->logits + row * classes,
                  static_cast<std::uint64_t>(classes) * sizeof(float));
     }

@@ -36,13 +36,15 @@ class LossHead {
 
   /// Adds the sweep's loss to the total and writes row_loss().
   /// @param x  output of the last layer [rows, hidden]
-  /// @param dx its gradient of sum(loss) * inv_supervised; null: not wanted
+  /// @param dx its gradient of sum(loss) * inv_supervised, context's gradient_stride; null: not
+  ///           wanted
   /// @param first_of_step the total starts at 0
   void loss(std::int64_t rows, const HeadTargets& targets, const void* x, void* dx,
             float inv_supervised, bool first_of_step);
 
-  /// Soft-capped logits [tokens, vocab] in host memory.
-  [[nodiscard]] std::vector<float> logits(std::int64_t rows, std::int64_t tokens, const void* x);
+  /// Soft-capped logits [end - begin, vocab] of the tokens begin .. end - 1, in host memory.
+  [[nodiscard]] std::vector<float> logits(std::int64_t rows, std::int64_t begin, std::int64_t end,
+                                          const void* x);
 
   /// Sum of the losses since first_of_step, one double in device memory.
   [[nodiscard]] const double* total() const { return total_; }

@@ -23,7 +23,6 @@ class Experts {
         shape(call.layer->shape->mlp),
         tokens(call.sweep->tokens),
         k(shape.experts_per_token),
-        slots(tokens * k),
         inner(shape.intermediate),
         hidden(call.hidden) {
     for (const ExpertWeights& expert : call.layer->experts) {
@@ -39,12 +38,15 @@ class Experts {
     return advance(buffer, context.dtype, row * cols);
   }
 
-  /// Rows offsets[expert] to offsets[expert + 1] of the sorted slots. On the CPU the offsets are in
-  /// host memory already.
+  /// Sorted rows in use, padding included, of the layer that was routed last.
+  [[nodiscard]] std::int64_t sorted() const { return moe.host_offsets[call.layer->experts.size()]; }
+
+  /// Rows offsets[expert] to offsets[expert + 1] of the sorted ones, whole granules: so that few
+  /// row counts occur and every expert's operands have one alignment.
   template <typename Body>
   void for_each_expert(const Body& body) const {
     for (std::size_t expert = 0; expert < call.layer->experts.size(); ++expert) {
-      const std::int64_t begin = moe.offsets[expert], end = moe.offsets[expert + 1];
+      const std::int64_t begin = moe.host_offsets[expert], end = moe.host_offsets[expert + 1];
       if (end > begin) body(call.layer->experts[expert], begin, end - begin);
     }
   }
@@ -80,13 +82,13 @@ class Experts {
 
   /// Key of each sorted row's mask before down: its token's micro-batch, and token * k + choice.
   void key_down_mask() const {
-    for (std::int64_t row = 0; row < slots; ++row) {
-      const std::int32_t slot = moe.slot[row];
-      const auto token = static_cast<std::size_t>(slot / k);
-      moe.micro_batch[row] = call.sweep->host_micro_batch[token];
-      moe.row_index[row] =
-          static_cast<std::int32_t>(call.sweep->host_row_index[token] * k + slot % k);
-    }
+    moe_row_keys(context.stream, {.slot = moe.slot,
+                                  .token_micro_batch = call.sweep->micro_batch,
+                                  .token_row_index = call.sweep->row_index,
+                                  .micro_batch = moe.micro_batch,
+                                  .row_index = moe.row_index,
+                                  .rows = sorted(),
+                                  .k = k});
   }
 
   [[nodiscard]] Dropout down_mask(std::int64_t begin, std::int64_t rows) const {
@@ -97,10 +99,11 @@ class Experts {
     return mask;
   }
 
-  void clear_padding(void* data) const {
+  /// Rows of the sweep that are no tokens.
+  void clear_padding(void* data, std::int64_t cols) const {
     const std::int64_t rows = call.sweep->rows - tokens;
-    fill_bytes(context.stream, at(data, tokens, hidden), 0,
-               static_cast<std::uint64_t>(rows * hidden) * bytes_of(context.dtype));
+    fill_bytes(context.stream, at(data, tokens, cols), 0,
+               static_cast<std::uint64_t>(rows * cols) * bytes_of(context.dtype));
   }
 
   void combine(const void* sorted, const float* weights, void* y) const {
@@ -112,18 +115,20 @@ class Experts {
                                  .cols = hidden,
                                  .k = k,
                                  .dtype = context.dtype});
-    clear_padding(y);
+    clear_padding(y, hidden);
   }
 
-  void gather(const void* source, void* sorted) const {
+  /// The experts' rows of a matrix of tokens; rows of padding are 0, and so are their products.
+  void gather(const void* source, void* y) const {
     gather_rows(context.stream, {.source = source,
                                  .index = moe.token,
-                                 .y = sorted,
-                                 .rows = slots,
+                                 .y = y,
+                                 .rows = sorted(),
                                  .cols = hidden,
                                  .source_rows = call.sweep->rows,
                                  .source_dtype = context.dtype,
-                                 .y_dtype = context.dtype});
+                                 .y_dtype = context.dtype,
+                                 .negative_is_zero = true});
   }
 
   const StepContext& context;
@@ -131,7 +136,7 @@ class Experts {
   Workspace& work;
   Workspace::Moe& moe;
   const MlpShape& shape;
-  std::int64_t tokens, k, slots, inner, hidden;
+  std::int64_t tokens, k, inner, hidden;
   std::int64_t in_rank = 0, down_rank = 0;  // largest of the layer's experts
 };
 
@@ -155,7 +160,7 @@ void route(const Experts& experts) {
        .c = moe.logits,
        .c_dtype = context.dtype,
        .c_stride = count,
-       .m = experts.tokens,
+       .m = experts.call.sweep->rows,  // one of few row counts; more than the tokens is no harm
        .n = count,
        .k = experts.hidden});
   moe_route(context.stream, {.logits = moe.logits,
@@ -175,12 +180,16 @@ void route(const Experts& experts) {
                             .position = moe.position,
                             .tokens = experts.tokens,
                             .experts = count,
-                            .k = experts.k});
+                            .k = experts.k,
+                            .granule = context.plan->expert_row_granule});
+  // The one wait of a layer: the host has to know how many rows each product has.
+  read_back(context.stream, moe.host_offsets.data(), moe.offsets,
+            static_cast<std::uint64_t>(count + 1) * sizeof(std::int32_t));
 }
 
 void drop_down_input(const Experts& experts) {
   if (!experts.drops_down()) return;
-  Dropout mask = experts.down_mask(0, experts.slots);
+  Dropout mask = experts.down_mask(0, experts.sorted());
   mask.x = experts.work.activated;
   mask.y = experts.work.dropped;
   dropout_forward(experts.context.stream, mask);
@@ -215,7 +224,7 @@ void moe_forward(const StepContext& context, const MoeCall& call) {
   gated_activation_forward(context.stream, {.gate = work.gate_up,
                                             .up = advance(work.gate_up, context.dtype, inner),
                                             .y = work.activated,
-                                            .rows = experts.slots,
+                                            .rows = experts.sorted(),
                                             .cols = inner,
                                             .gate_stride = 2 * inner,
                                             .up_stride = 2 * inner,
@@ -244,13 +253,14 @@ void moe_backward(const StepContext& context, const MoeCall& call, void* input_g
                                         .tokens = experts.tokens,
                                         .cols = experts.hidden,
                                         .k = experts.k,
+                                        .dy_stride = context.gradient_stride,
                                         .dtype = context.dtype});
   drop_down_input(experts);
   const std::int64_t inner = experts.inner, hidden = experts.hidden;
   experts.for_each_expert([&](const ExpertWeights& expert, std::int64_t begin, std::int64_t rows) {
     InputGradient gradient;
     gradient.dx = {experts.at(work.activated, begin, inner), inner};
-    gradient.low_rank_gradient = moe.low_rank_gradient;
+    gradient.low_rank_gradient = {moe.low_rank_gradient, expert.down.lora.rank};
     if (experts.drops_down() && expert.down.lora.rank > 0) {
       gradient.dropped_gradient = work.dropped_gradient;
       gradient.mask = experts.down_mask(begin, rows);
@@ -263,7 +273,7 @@ void moe_backward(const StepContext& context, const MoeCall& call, void* input_g
                                              .up = up,
                                              .dgate = work.gate_up,
                                              .dup = up,
-                                             .rows = experts.slots,
+                                             .rows = experts.sorted(),
                                              .cols = inner,
                                              .gate_stride = 2 * inner,
                                              .up_stride = 2 * inner,
@@ -273,19 +283,19 @@ void moe_backward(const StepContext& context, const MoeCall& call, void* input_g
   // The low-rank part of the input's gradient goes through the mask after the experts are joined.
   if (experts.drops_input()) {
     fill_bytes(context.stream, work.dropped_gradient, 0,
-               static_cast<std::uint64_t>(experts.slots * hidden) * bytes_of(context.dtype));
+               static_cast<std::uint64_t>(experts.sorted() * hidden) * bytes_of(context.dtype));
   }
   experts.for_each_expert([&](const ExpertWeights& expert, std::int64_t begin, std::int64_t rows) {
     InputGradient gradient;
-    gradient.dx = {experts.at(moe.input_gradient, begin, hidden), hidden};
-    gradient.low_rank_gradient = moe.low_rank_gradient;
+    gradient.dx = {experts.at(moe.input, begin, hidden), hidden};  // in the input's place
+    gradient.low_rank_gradient = {moe.low_rank_gradient, expert.in.lora.rank};
     if (experts.drops_input()) {
       gradient.dropped_gradient = experts.at(work.dropped_gradient, begin, hidden);
       gradient.leave_mask = true;
     }
     linear_group_backward(context, experts.in_call(expert, begin, rows), gradient);
   });
-  experts.combine(moe.input_gradient, nullptr, input_gradient);
+  experts.combine(moe.input, nullptr, input_gradient);
   if (experts.drops_input()) {
     experts.combine(work.dropped_gradient, nullptr, work.dropped);
     Dropout mask = input_mask(experts);
@@ -305,12 +315,13 @@ void moe_backward(const StepContext& context, const MoeCall& call, void* input_g
                                       .k = experts.k,
                                       .dtype = context.dtype,
                                       .normalise = experts.shape.normalise_top_k});
+  experts.clear_padding(moe.logits, count);
   context.gemm->multiply({.a = {.data = moe.logits, .dtype = context.dtype, .stride = count},
                           .b = router_operand(experts, false),
                           .c = input_gradient,
                           .c_dtype = context.dtype,
                           .c_stride = hidden,
-                          .m = experts.tokens,
+                          .m = call.sweep->rows,
                           .n = hidden,
                           .k = count,
                           .beta = 1.0F});

@@ -72,6 +72,11 @@ GradientNorm AdamW::measure_norm() {
   return norm;
 }
 
+void AdamW::restore(std::int64_t updates) {
+  copy_bytes(stream_, updates_, &updates, sizeof updates);
+  synchronise(stream_);
+}
+
 std::int64_t AdamW::updates() const {
   std::int64_t updates = 0;
   read_back(stream_, &updates, updates_, sizeof updates);

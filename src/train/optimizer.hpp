@@ -48,6 +48,9 @@ class AdamW {
   /// stay as they are.
   void update(double learning_rate);
 
+  /// Goes on as after that many updates; the moments of that point stand in the buffers.
+  void restore(std::int64_t updates);
+
   /// Updates made so far; enters the bias correction.
   [[nodiscard]] std::int64_t updates() const;
 

@@ -15,13 +15,16 @@ namespace {
 bool run_one(Executor& executor, StepRows& rows, AdamW& optimizer, std::int64_t index,
              StepReport& report) {
   const double begin = monotonic_s();
-  report.supervised_tokens = executor.run_step(rows.step(index), index).supervised_tokens;
+  const StepOutcome outcome = executor.run_step(rows.step(index), index);
+  report.supervised_tokens = outcome.supervised_tokens;
+  report.tokens = outcome.tokens;
   if (report.supervised_tokens > 0) {
     report.loss = executor.loss();
     const GradientNorm norm = optimizer.measure_norm();
     report.grad_norm = norm.norm;
     if (!std::isfinite(report.loss) || norm.finite == 0 || !std::isfinite(norm.norm)) return false;
     optimizer.update(report.learning_rate);
+    ++report.updates;
   }
   synchronise(executor.stream());
   report.seconds = monotonic_s() - begin;
@@ -31,7 +34,8 @@ bool run_one(Executor& executor, StepRows& rows, AdamW& optimizer, std::int64_t 
 }  // namespace
 
 TrainSummary train(Executor& executor, StepRows& rows, const TrainingSpec& training,
-                   std::optional<std::int64_t> max_steps, const TrainHooks& hooks) {
+                   std::optional<std::int64_t> max_steps, const TrainHooks& hooks,
+                   const TrainStart& start) {
   if (rows.tokens().seq_len != training.seq_len) {
     fail(Fault::input, "the token file has rows of {} tokens, but seq_len is {}",
          rows.tokens().seq_len, training.seq_len);
@@ -40,9 +44,12 @@ TrainSummary train(Executor& executor, StepRows& rows, const TrainingSpec& train
                           training.steps);
   AdamW optimizer(flat_parameters(executor), {training.weight_decay, training.max_grad_norm},
                   executor.stream());
+  if (start.updates > 0) optimizer.restore(start.updates);
   TrainSummary summary;
+  summary.steps = start.steps;
+  summary.updates = start.updates;
   const std::int64_t last = std::min(training.steps, max_steps.value_or(training.steps));
-  for (std::int64_t index = 0; index < last; ++index) {
+  for (std::int64_t index = start.steps; index < last; ++index) {
     if (hooks.should_stop && hooks.should_stop(index + 1)) {
       summary.end = TrainEnd::stopped;
       return summary;
@@ -50,12 +57,14 @@ TrainSummary train(Executor& executor, StepRows& rows, const TrainingSpec& train
     StepReport report;
     report.step = index + 1;
     report.learning_rate = schedule.rate(index);
+    report.updates = summary.updates;
     if (!run_one(executor, rows, optimizer, index, report)) {
       summary.end = TrainEnd::diverged;
       summary.diverged = report;
       return summary;
     }
     summary.steps = report.step;
+    summary.updates = report.updates;
     if (hooks.after_step) hooks.after_step(report);
   }
   return summary;

@@ -22,6 +22,14 @@ struct StepReport {
   double learning_rate = 0;  // used in this step
   double seconds = 0;        // device-synchronised wall time from the step's rows to its update
   std::int64_t supervised_tokens = 0;
+  std::int64_t tokens = 0;   // without padding
+  std::int64_t updates = 0;  // the optimizer's, this step's included
+};
+
+/// Where a loop begins; weights and moments of that point stand in the executor's buffers.
+struct TrainStart {
+  std::int64_t steps = 0;    // done before
+  std::int64_t updates = 0;  // made in them: fewer where steps had nothing to learn
 };
 
 /// How the loop ended.
@@ -33,7 +41,8 @@ enum class TrainEnd {
 
 struct TrainSummary {
   TrainEnd end = TrainEnd::finished;
-  std::int64_t steps = 0;              // done, updates made
+  std::int64_t steps = 0;              // done, those before the start included
+  std::int64_t updates = 0;            // the optimizer's
   std::optional<StepReport> diverged;  // the step that was not finite
 };
 
@@ -46,9 +55,11 @@ struct TrainHooks {
 
 /// @param training  steps, schedule, clipping, weight decay; its shape must be the executor's
 /// @param max_steps end after that many steps; the schedule still spans training.steps
+/// @param start     goes on there, to the same bits as a loop that was not interrupted
 /// A step without supervised tokens makes no update, but uses up its place in the schedule.
 /// @throws Error(Fault::input) where rows and spec don't fit
 TrainSummary train(Executor& executor, StepRows& rows, const TrainingSpec& training,
-                   std::optional<std::int64_t> max_steps, const TrainHooks& hooks);
+                   std::optional<std::int64_t> max_steps, const TrainHooks& hooks,
+                   const TrainStart& start = {});
 
 }  // namespace poros

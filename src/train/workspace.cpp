@@ -10,7 +10,8 @@ Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_ta
     : arena_(arena) {
   const auto f32 = [&](const char* name) { return arena.find_as<float>(name); };
   const auto i32 = [&](const char* name) { return arena.find_as<std::int32_t>(name); };
-  weight = arena.find("layer.weight");
+  weight = arena.at("layer.weight");
+  weight_bytes = arena.bytes_of("layer.weight");
   norm_attention = arena.find("layer.norm_attention");
   norm_mlp = arena.find("layer.norm_mlp");
   norm_gradient = arena.find("layer.norm_gradient");
@@ -43,11 +44,13 @@ Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_ta
   };
   lend(kBorrowedMlp, "layer.gate_up", &gate_up);
   lend(kBorrowedMlp, "layer.activated", &activated);
+  lend(kBorrowedMlp, "moe.input", &moe.input);
+  lend(kBorrowedMlp, "moe.output", &moe.output);
+  lend(kBorrowedMlp, "moe.dropped_input", &moe.dropped_input);
   lend(kBorrowedAttentionGradient, "layer.attention_gradient", &attention_gradient);
   lend(kBorrowedAttentionGradient, "layer.qkv_gradient", &qkv_gradient);
   lend(kBorrowedLogits, "head.logits", reinterpret_cast<void**>(&logits));
   lend(kBorrowedLogits, "head.exponentials", &exponentials);
-  low_rank_gradient = arena.find("lora.low_rank_gradient");
   dropped = arena.find("lora.dropped");
   dropped_gradient = arena.find("lora.dropped_gradient");
 
@@ -57,15 +60,14 @@ Workspace::Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_ta
   moe.weight_gradients = f32("moe.weight_gradients");
   moe.expert = i32("moe.expert");
   moe.offsets = i32("moe.offsets");
+  if (moe.offsets != nullptr) {
+    moe.host_offsets.resize(arena.bytes_of("moe.offsets") / sizeof(std::int32_t));
+  }
   moe.slot = i32("moe.slot");
   moe.token = i32("moe.token");
   moe.position = i32("moe.position");
   moe.micro_batch = i32("moe.micro_batch");
   moe.row_index = i32("moe.row_index");
-  moe.input = arena.find("moe.input");
-  moe.output = arena.find("moe.output");
-  moe.input_gradient = arena.find("moe.input_gradient");
-  moe.dropped_input = arena.find("moe.dropped_input");
   moe.low_rank_in = arena.find("moe.low_rank_in");
   moe.low_rank_down = arena.find("moe.low_rank_down");
   moe.low_rank_gradient = arena.find("moe.low_rank_gradient");

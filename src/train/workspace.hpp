@@ -26,9 +26,8 @@ struct SweepTokens {
   const std::int32_t* documents = nullptr;
   const std::int32_t* micro_batch = nullptr;
   const std::int32_t* row_index = nullptr;
-  std::vector<const std::int32_t*> positions;     // one a rotary table
-  std::vector<std::int32_t> host_document_begin;  // host copies that tiling needs
-  std::vector<std::int32_t> host_micro_batch, host_row_index;
+  std::vector<const std::int32_t*> positions;      // one a rotary table
+  std::vector<std::int32_t> host_document_begin;   // a host copy that tiling needs
   const std::int32_t* document_offsets = nullptr;  // [document_slots + 1]; null on the CPU
   std::int64_t document_slots = 0;
 };
@@ -39,13 +38,14 @@ struct RotaryTable {
   std::int64_t rows = 0;
 };
 
-/// Null where the plan has no such buffer. Shapes with T = row capacity, H = hidden, S = T *
-/// experts_per_token for mixtures of experts, else T. Inputs of adapted sites (norm_attention,
-/// attention, norm_mlp, activated) have lora_padding(rank) columns more, for x A^T.
+/// Null where the plan has no such buffer. Shapes with T = row capacity, H = hidden, S = the rows
+/// of all experts (moe_sorted_rows) for mixtures of experts, else T. Inputs of adapted sites
+/// (norm_attention, attention, norm_mlp, activated) have lora_padding(rank) columns more, for x
+/// A^T; gradients of outputs (qkv_gradient, gate_up, branch_gradient) have as many for s B^T dy.
 struct Workspace {
   Workspace(Arena& arena, const MemoryPlan& plan, std::size_t rotary_tables);
 
-  /// gate_up and activated are there from here to give_back().
+  /// gate_up, activated and the experts' matrices are there from here to give_back().
   void begin_mlp();
   /// attention_gradient and qkv_gradient are.
   void begin_attention_gradient();
@@ -53,7 +53,8 @@ struct Workspace {
   void begin_logits();
   void give_back();
 
-  void* weight;                                                       // the dequantised operand
+  void* weight;  // the dequantised operand
+  std::uint64_t weight_bytes;
   void *norm_attention, *norm_mlp, *norm_gradient, *middle, *branch;  // [T, H]
   void *branch_mlp, *branch_gradient;                                 // [T, H], with post norms
   float *norm_attention_rstd, *norm_mlp_rstd, *post_attention_rstd, *post_mlp_rstd;  // [T]
@@ -65,7 +66,6 @@ struct Workspace {
   void* scores_rounded;
   float* key_value_gradient;  // [T, 2 key] with bf16
   void *gate_up, *activated;  // [S, 2I], [S, I]; its gradient takes its place
-  void* low_rank_gradient;    // [T, ranks of a site]
   void *dropped, *dropped_gradient;
   float* logits;  // [T, vocabulary chunk]
   void* exponentials;
@@ -75,7 +75,8 @@ struct Workspace {
     void* logits;
     float *probabilities, *weights, *weight_gradients;
     std::int32_t *expert, *offsets, *slot, *token, *position, *micro_batch, *row_index;
-    void *input, *output, *input_gradient, *dropped_input;
+    std::vector<std::int32_t> host_offsets;  // of the layer that was routed last
+    void *input, *output, *dropped_input;    // [S, H]; the input's gradient takes its place
     void *low_rank_in, *low_rank_down, *low_rank_gradient;
   } moe;
 
@@ -100,6 +101,9 @@ struct StepContext {
   DType dtype = DType::f32;
   float dropout = 0;
   std::int64_t step = 0;
+  /// Elements from row to row of the residual stream's gradients: behind their columns s B^T dy of
+  /// the sites that end there finds room.
+  std::int64_t gradient_stride = 0;
 };
 
 /// Pointer `elements` further on in a buffer of `dtype`.

@@ -83,6 +83,12 @@ void heads(Runner& run, DType dtype) {
   run.keep("rotary forward", x, dtype, kRows * kStride);
   rotary_backward(run.stream, rotary);
   run.keep("rotary there and back", x, dtype, kRows * kStride, Agreement::close, 2.0);
+  Rotary from_there = rotary;  // heads of kRotary dimensions, all of which turn
+  from_there.x = run.room(dtype, kRows * kStride);
+  from_there.source = run.put(random_operand(dtype, kRows * kHeads * kRotary, 19));
+  from_there.head_dim = kRotary;
+  rotary_backward(run.stream, from_there);
+  run.keep("rotary from a source", from_there.x, dtype, kRows * kStride);
   void* grouped = run.room(dtype, kRows * 2 * kDim);
   group_sum(run.stream, {.x = normed,
                          .y = grouped,

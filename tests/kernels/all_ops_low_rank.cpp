@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "all_ops_runner.hpp"
 #include "kernels/dequantise.hpp"
 #include "kernels/low_rank.hpp"
@@ -108,6 +110,38 @@ void strided_weights(Runner& run, DType dtype, std::int64_t rows, std::int64_t c
                           .out_stride = stride});
   run.keep("dequantise rows of " + std::to_string(cols), out, dtype, rows * stride,
            Agreement::exact);
+
+  // What goes behind the rows or below them in the same launch.
+  const void* b = run.put(random_operand(dtype, 16 * rows, 43));
+  const auto after = [&](void* data, std::int64_t elements) {
+    return static_cast<std::byte*>(data) +
+           static_cast<std::ptrdiff_t>(elements) * static_cast<std::ptrdiff_t>(bytes_of(dtype));
+  };
+  void* with_columns = run.room(dtype, rows * stride);
+  dequantise(run.stream, {.tensor = tensor,
+                          .count = count,
+                          .out = with_columns,
+                          .dtype = dtype,
+                          .cols = cols,
+                          .out_stride = stride,
+                          .columns = {.b = b,
+                                      .y = after(with_columns, cols),
+                                      .rows = rows,
+                                      .rank = 16,
+                                      .first = 3,
+                                      .padded = 24,
+                                      .y_stride = stride,
+                                      .scale = 0.7F,
+                                      .dtype = dtype}});
+  run.keep("dequantise and columns", with_columns, dtype, rows * stride, Agreement::exact);
+  void* with_rows = run.room(dtype, count + 3 * cols + 8);
+  dequantise(run.stream, {.tensor = tensor,
+                          .count = count,
+                          .out = with_rows,
+                          .dtype = dtype,
+                          .below = b,
+                          .below_count = std::min(3 * cols + 5, 16 * rows)});
+  run.keep("dequantise and rows below", with_rows, dtype, count + 3 * cols + 8, Agreement::exact);
 }
 
 }  // namespace poros::test

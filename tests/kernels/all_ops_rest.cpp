@@ -234,7 +234,8 @@ void elementwise(Runner& run, DType dtype) {
 }
 
 void experts(Runner& run, DType dtype) {
-  constexpr std::int64_t kExperts = 20, kChoices = 4, kSlots = kRows * kChoices;
+  constexpr std::int64_t kExperts = 20, kChoices = 4, kSlots = kRows * kChoices, kGranule = 8;
+  constexpr std::int64_t kSorted = moe_sorted_rows(kSlots, kExperts, kGranule);
   void* logits = run.put(random_operand(dtype, kRows * kExperts, 35));
   float* p = run.floats(kRows * kExperts);
   float* weights = run.floats(kSlots);
@@ -255,8 +256,8 @@ void experts(Runner& run, DType dtype) {
   run.memory().upload(expert + kSlots - 2 * kChoices, padding.data(),
                       padding.size() * sizeof(std::int32_t));
   std::int32_t* offsets = run.put(std::vector<std::int32_t>(kExperts + 1));
-  std::int32_t* slot = run.put(std::vector<std::int32_t>(kSlots));
-  std::int32_t* token = run.put(std::vector<std::int32_t>(kSlots));
+  std::int32_t* slot = run.put(std::vector<std::int32_t>(kSorted));
+  std::int32_t* token = run.put(std::vector<std::int32_t>(kSorted));
   std::int32_t* position = run.put(std::vector<std::int32_t>(kSlots));
   moe_sort(run.stream, {.expert = expert,
                         .offsets = offsets,
@@ -265,12 +266,38 @@ void experts(Runner& run, DType dtype) {
                         .position = position,
                         .tokens = kRows,
                         .experts = kExperts,
-                        .k = kChoices});
+                        .k = kChoices,
+                        .granule = kGranule});
   run.keep_integers("moe offsets", offsets, kExperts + 1);
-  run.keep_integers("moe slot", slot, kSlots);
-  run.keep_integers("moe token", token, kSlots);
+  run.keep_integers("moe slot", slot, kSorted);
+  run.keep_integers("moe token", token, kSorted);
   run.keep_integers("moe position", position, kSlots);
-  void* x = run.put(random_operand(dtype, kSlots * kCols, 36));
+  std::vector<std::int32_t> of_token;
+  for (std::int32_t at = 0; at < kRows; ++at) of_token.push_back(3 * at + 1);
+  const std::int32_t* keys = run.put(of_token);
+  std::int32_t* micro_batch = run.put(std::vector<std::int32_t>(kSorted));
+  std::int32_t* row_index = run.put(std::vector<std::int32_t>(kSorted));
+  moe_row_keys(run.stream, {.slot = slot,
+                            .token_micro_batch = keys,
+                            .token_row_index = keys,
+                            .micro_batch = micro_batch,
+                            .row_index = row_index,
+                            .rows = kSorted,
+                            .k = kChoices});
+  run.keep_integers("moe row keys' micro-batch", micro_batch, kSorted);
+  run.keep_integers("moe row keys' row", row_index, kSorted);
+  void* gathered = run.room(dtype, kSorted * kCols);
+  gather_rows(run.stream, {.source = run.put(random_operand(dtype, kRows * kCols, 38)),
+                           .index = token,
+                           .y = gathered,
+                           .rows = kSorted,
+                           .cols = kCols,
+                           .source_rows = kRows,
+                           .source_dtype = dtype,
+                           .y_dtype = dtype,
+                           .negative_is_zero = true});
+  run.keep("moe gather", gathered, dtype, kSorted * kCols, Agreement::exact);
+  void* x = run.put(random_operand(dtype, kSorted * kCols, 36));
   void* y = run.room(dtype, kRows * kCols);
   moe_combine(run.stream, {.x = x,
                            .position = position,
@@ -292,7 +319,7 @@ void experts(Runner& run, DType dtype) {
                                     .cols = kCols,
                                     .k = kChoices,
                                     .dtype = dtype});
-  run.keep("moe combine dx", x, dtype, kSlots * kCols, Agreement::close, 2.0);
+  run.keep("moe combine dx", x, dtype, kSorted * kCols, Agreement::close, 2.0);
   // A dot product of 1003 terms of size 1 in another order.
   run.keep("moe combine dweights", dweights, DType::f32, kSlots, Agreement::close,
            dtype == DType::f32 ? 10.0 : 1000.0);

@@ -141,6 +141,40 @@ TEST(Moe, SortIsStableAndLeavesPaddingOut) {
   EXPECT_EQ(offsets, List(7, 0));
 }
 
+TEST(Moe, SortPadsEachExpertToWholeGranules) {
+  const std::vector<std::int32_t> expert{3, 0, 0, 3, -1, -1, 5, 3, 0, 5};  // 5 tokens, k = 2
+  constexpr std::int64_t kMost = moe_sorted_rows(10, 6, 2);
+  static_assert(kMost == 16);
+  static_assert(moe_sorted_rows(3, 6, 4) == 12 && moe_sorted_rows(10, 6, 1) == 10);
+  std::vector<std::int32_t> offsets(7, 99), slot(kMost, 99), token(kMost, 99), position(10, 99);
+  moe_sort({}, {.expert = expert.data(),
+                .offsets = offsets.data(),
+                .slot = slot.data(),
+                .token = token.data(),
+                .position = position.data(),
+                .tokens = 5,
+                .experts = 6,
+                .k = 2,
+                .granule = 2});
+  using List = std::vector<std::int32_t>;
+  EXPECT_EQ(offsets, (List{0, 4, 4, 4, 8, 8, 10}));
+  EXPECT_EQ(slot, (List{1, 2, 8, -1, 0, 3, 7, -1, 6, 9, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(token, (List{0, 1, 4, -1, 0, 1, 3, -1, 3, 4, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(position, (List{4, 0, 1, 5, -1, -1, 8, 6, 2, 9}));
+
+  const std::vector<std::int32_t> of_batch{7, 7, 8, 8, 9}, of_row{10, 11, 12, 13, 14};
+  List batch(10, 99), row(10, 99);
+  moe_row_keys({}, {.slot = slot.data(),
+                    .token_micro_batch = of_batch.data(),
+                    .token_row_index = of_row.data(),
+                    .micro_batch = batch.data(),
+                    .row_index = row.data(),
+                    .rows = 10,
+                    .k = 2});
+  EXPECT_EQ(batch, (List{7, 7, 9, 0, 7, 7, 8, 0, 8, 9}));
+  EXPECT_EQ(row, (List{21, 22, 28, 0, 20, 23, 27, 0, 26, 29}));
+}
+
 TEST_P(Moe, CombineAndItsGradient) {
   const DType dtype = GetParam();
   // Slot -> sorted row: a permutation with one slot left out.

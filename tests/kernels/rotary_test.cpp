@@ -52,6 +52,38 @@ std::vector<double> rotated(const Operand& x, const std::vector<std::int32_t>& p
   return y;
 }
 
+TEST_P(RotaryTest, FromASourceGivesTheBitsOfCopyingFirst) {
+  const DType dtype = GetParam();
+  const Table table;
+  const std::vector<std::int32_t> positions{0, 1, 49, 7};
+  constexpr std::int64_t kWidth = kHeads * kRotary, kStride = kWidth + 6;
+  const Operand source = random_operand(dtype, kRows * kWidth, 12);
+  Operand in_place = source, y(dtype, kRows * kStride);
+  Rotary op{.x = in_place.data(),
+            .positions = positions.data(),
+            .cos = table.cos.data(),
+            .sin = table.sin.data(),
+            .rows = kRows,
+            .heads = kHeads,
+            .head_dim = kRotary,
+            .rotary_dim = kRotary,
+            .table_positions = kPositions,
+            .dtype = dtype};
+  rotary_backward({}, op);
+  op.x = y.data();
+  op.source = source.data();
+  op.row_stride = kStride;
+  rotary_backward({}, op);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t c = 0; c < kStride; ++c) {
+      EXPECT_EQ(y[static_cast<std::size_t>(row * kStride + c)],
+                c < kWidth ? in_place[static_cast<std::size_t>(row * kWidth + c)] : 0.0);
+    }
+  }
+  op.head_dim = kDim;  // dimensions that stay would have to be copied
+  EXPECT_THROW(rotary_backward({}, op), Error);
+}
+
 TEST_P(RotaryTest, TurnsPairsAndLeavesTheRest) {
   const DType dtype = GetParam();
   const Table table;

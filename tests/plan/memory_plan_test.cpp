@@ -116,6 +116,43 @@ TEST_F(MemoryPlans, WhatIsTakenBesideTheArenaHoldsTheLargestPart) {
   for (const std::uint64_t bytes : memory.borrowed_bytes) EXPECT_GE(memory.framework_bytes, bytes);
 }
 
+TEST_F(MemoryPlans, GradientsHaveRoomForTheLowRankPartBehindThem) {
+  const MemoryPlan memory = plan_with({});
+  constexpr std::uint64_t rows = 128, f32 = 4;
+  // Rank 3 is padded to 16 columns, a site of three times 3 as well; hidden 64.
+  EXPECT_EQ(memory.find("residual.gradient").bytes, rows * (64 + 16) * f32);
+  EXPECT_EQ(memory.find("layer.qkv_gradient").bytes, rows * (64 + 2 * 32 + 16) * f32);
+  EXPECT_EQ(memory.find("layer.gate_up").bytes, rows * (2 * 96 + 16) * f32);
+  // The widest weight: down's 64 x 96 with A's 16 rows below it.
+  EXPECT_EQ(memory.find("layer.weight").bytes, (64 + 16) * 96 * f32);
+}
+
+TEST(MemoryPlanOfExperts, HoldsWhateverTheRouterChooses) {
+  Architecture architecture = small_architecture(1);
+  LayerShape& layer = architecture.layers[0];
+  layer.mlp.experts = 5;
+  layer.mlp.experts_per_token = 2;
+  layer.linears.resize(4);
+  layer.linears.push_back({"mlp.gate", 5, 64, false, false});
+  for (int expert = 0; expert < 5; ++expert) {
+    const std::string name = "mlp.experts." + std::to_string(expert) + ".";
+    layer.linears.push_back({name + "gate_proj", 96, 64});
+    layer.linears.push_back({name + "up_proj", 96, 64});
+    layer.linears.push_back({name + "down_proj", 64, 96});
+  }
+  const FakeBase base(architecture);
+  const NumericalPlan plan = small_plan(architecture);
+  EXPECT_EQ(plan.expert_row_granule, 32);
+  EXPECT_EQ(to_json(plan).at("expert_row_granule"), 32);
+  EXPECT_FALSE(to_json(small_plan(small_architecture(1))).contains("expert_row_granule"));
+  // 128 tokens of two choices are 256 rows, and each of 5 experts is padded by up to 31: 411, whole
+  // granules of 32 are 384.
+  const MemoryPlan memory = make_memory_plan(base, plan, {}, {});
+  EXPECT_EQ(memory.find("moe.input").bytes, 384U * 64 * 4);
+  EXPECT_EQ(memory.find("layer.gate_up").bytes, 384U * 2 * 96 * 4);
+  EXPECT_TRUE(memory.find("moe.output").borrowed);
+}
+
 TEST_F(MemoryPlans, ABudgetForAllBlocksIsEnoughWhereSlotsTakeMore) {
   // Ten layers in blocks of eight: two slots of eight layers are more than the ten.
   FakeBase large(small_architecture(10), std::uint64_t{1} << 20);

@@ -107,6 +107,19 @@ std::string small_config(const std::string& kind) {
     name("phi3", "Phi3ForCausalLM");  // fused projections
     config["original_max_position_embeddings"] = 1024;
     config["pad_token_id"] = 0;
+  } else if (kind == "mixtral") {
+    name("mixtral", "MixtralForCausalLM");  // experts, all of them in some row's choice
+    config["num_local_experts"] = 8;
+    config["num_experts_per_tok"] = 2;
+  } else if (kind == "qwen3_moe") {
+    name("qwen3_moe", "Qwen3MoeForCausalLM");  // many experts, some of them without rows
+    config["head_dim"] = 64;
+    config["num_experts"] = 64;
+    config["num_experts_per_tok"] = 4;
+    config["moe_intermediate_size"] = 128;
+    config["norm_topk_prob"] = true;
+    config["decoder_sparse_step"] = 1;
+    config["mlp_only_layers"] = {1};  // one dense layer among them
   } else if (kind == "gemma2") {
     name("gemma2", "Gemma2ForCausalLM");  // soft-caps, post norms, scaled embedding
     config["tie_word_embeddings"] = true;
@@ -120,6 +133,11 @@ std::string small_config(const std::string& kind) {
     fail(Fault::run, "no small model \"{}\"", kind);
   }
   return dump_json(config);
+}
+
+std::vector<std::string> small_targets(const std::string& kind) {
+  if (kind == "mixtral") return {"q_proj", "o_proj", "w1", "w2", "w3"};
+  return {};
 }
 
 }  // namespace poros

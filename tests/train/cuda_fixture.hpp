@@ -43,4 +43,7 @@ void expect_equal_bits(const DeviceTrace& got, const DeviceTrace& wanted);
 /// Small models, one a feature of the executor, as text of a config.json.
 [[nodiscard]] std::string small_config(const std::string& kind);
 
+/// Which linears of such a model a test adapts; empty: those that are adapted by default.
+[[nodiscard]] std::vector<std::string> small_targets(const std::string& kind);
+
 }  // namespace poros

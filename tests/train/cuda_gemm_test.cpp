@@ -75,6 +75,60 @@ struct Case {
 
 class CudaGemmTest : public CudaTest {};
 
+/// C = A B + addend + bias in one rounding: by the epilogue where the bias has C's dtype, else
+/// after it.
+TEST_F(CudaGemmTest, AddsAnotherMatrixAndABias) {
+  const Stream stream{DeviceKind::cuda, cuda_device().open(), 1};
+  const DeviceBuffer workspace(std::uint64_t{32} << 20, stream);
+  const auto engine = cuda_device().make_gemm(stream, workspace.data(), workspace.bytes());
+  constexpr std::int64_t m = 192, n = 320, k = 272, stride = n + 64;
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const DType bias_dtype : {DType::bf16, DType::f32}) {
+      for (const bool adds : {true, false}) {
+        SCOPED_TRACE(testing::Message() << name_of(dtype) << ", bias " << name_of(bias_dtype)
+                                        << (adds ? ", addend" : ""));
+        const Matrix2 a(m, k, dtype, 1, stream), b(n, k, dtype, 2, stream);
+        const Matrix2 c(m, n, dtype, 3, stream), addend(m, stride, dtype, 4, stream);
+        const Matrix2 bias(1, n, bias_dtype, 5, stream), other(1, n, bias_dtype, 6, stream);
+        Gemm gemm = {.a = {a.at(0), dtype, k},
+                     .b = {b.at(0), dtype, k, true},
+                     .c = c.at(0),
+                     .c_dtype = dtype,
+                     .c_stride = n,
+                     .m = m,
+                     .n = n,
+                     .k = k,
+                     .bias = other.at(0),
+                     .bias_dtype = bias_dtype};
+        if (adds) {
+          gemm.beta = 1.0F;
+          gemm.addend = addend.at(0);
+          gemm.addend_stride = stride;
+        }
+        engine->multiply(gemm);  // the kept choice takes another bias the next time
+        gemm.bias = bias.at(0);
+        engine->multiply(gemm);
+        const std::vector<double> got = c.read(stream);
+        double difference = 0, norm = 0;
+        for (std::int64_t row = 0; row < m; ++row) {
+          for (std::int64_t col = 0; col < n; ++col) {
+            double wanted = bias.value(col) + (adds ? addend.value(row * stride + col) : 0.0);
+            for (std::int64_t i = 0; i < k; ++i) {
+              wanted += a.value(row * k + i) * b.value(col * k + i);
+            }
+            const double error = got[static_cast<std::size_t>(row * n + col)] - wanted;
+            difference += error * error;
+            norm += wanted * wanted;
+          }
+        }
+        const double distance = std::sqrt(difference / norm);
+        EXPECT_TRUE(std::isfinite(distance));
+        EXPECT_LT(distance, dtype == DType::f32 ? 2e-5 : 3e-3);
+      }
+    }
+  }
+}
+
 TEST_F(CudaGemmTest, AgreesWithSumsInDouble) {
   const Stream stream{DeviceKind::cuda, cuda_device().open(), 1};
   const DeviceBuffer workspace(std::uint64_t{32} << 20, stream);
@@ -87,6 +141,8 @@ TEST_F(CudaGemmTest, AgreesWithSumsInDouble) {
       {bf16, f32, 8, 200, 64, true, false, 16, 8, 1, false, 1, 1},
       {bf16, bf16, 100, 8, 64, false, false, 16, 4, 1, false, 1, 0},
       {bf16, bf16, 100, 12, 6, false, true, 2, 2, 1, false, 1, 1},
+      {bf16, bf16, 64, 5, 256, false, true, 0, 0, 1, false, 1, 0},  // a router of 5 experts
+      {bf16, bf16, 64, 256, 5, false, false, 0, 0, 1, false, 1, 1},
       {bf16, f32, 64, 80, 64, false, true, 32, 0, 3, false, 1, 0},
       {bf16, f32, 80, 64, 64, true, false, 32, 0, 3, true, 1, 1},
       {f32, f32, 192, 320, 256, false, true, 0, 0, 1, false, 1, 0},

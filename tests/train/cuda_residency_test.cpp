@@ -25,7 +25,7 @@ class CudaResidency : public CudaTest, public testing::WithParamInterface<PlanCa
     if (IsSkipped()) return;
     const PlanCase& plan = GetParam();
     base_ = random_base(small_config(plan.model), "nf4");
-    adapter_ = lively_adapter(*base_, 8);
+    adapter_ = lively_adapter(*base_, 8, small_targets(plan.model));
     resident_.cuda = true;
     resident_.seq_len = 128;
     resident_.batch_size = 2;
@@ -115,7 +115,9 @@ INSTANTIATE_TEST_SUITE_P(Plans, CudaResidency,
                          testing::Values(PlanCase{"Plain", 0, 1, 0, "bf16"},
                                          PlanCase{"DropoutAccumulation", 0.1, 8, 0, "bf16"},
                                          PlanCase{"Sweeps", 0.1, 8, 512, "bf16"},
-                                         PlanCase{"Fp32", 0.1, 2, 0, "fp32"}),
+                                         PlanCase{"Fp32", 0.1, 2, 0, "fp32"},
+                                         PlanCase{"Mixtral", 0.1, 4, 512, "bf16", "mixtral"},
+                                         PlanCase{"Qwen3Moe", 0, 4, 0, "bf16", "qwen3_moe"}),
                          [](const testing::TestParamInfo<PlanCase>& made) {
                            return made.param.name;
                          });

@@ -23,10 +23,13 @@ class CudaStep : public CudaTest, public testing::WithParamInterface<const char*
 
 /// bf16 rounds at the same places on both devices, but sums run in another order and flash
 /// attention rounds probabilities that the CPU's path divides first. So the measure is the distance
-/// of either from the fp32 reference: the GPU may not be much farther than the CPU's bf16.
+/// of either from the fp32 reference: the GPU may not be much farther than the CPU's bf16. With
+/// experts a rounding can change a token's choice, on either device another token's: there the two
+/// distances vary.
 TEST_P(CudaStep, AgreesWithTheCpu) {
   const auto base = random_base(small_config(GetParam()), "nf4");
-  const Adapter adapter = lively_adapter(*base, 8);
+  const Adapter adapter = lively_adapter(*base, 8, small_targets(GetParam()));
+  const bool experts = base->architecture().layers[0].mlp.experts > 0;
   for (const double dropout : {0.0, 0.1}) {
     RunSettings settings = settings_of("fp32", dropout);
     const DeviceTrace exact = train_steps(*base, adapter, settings, 1);
@@ -50,14 +53,15 @@ TEST_P(CudaStep, AgreesWithTheCpu) {
     EXPECT_LT(loss_error(gpu32), 1e-5);
     EXPECT_LT(at32, 2e-4);
     EXPECT_LT(loss_error(gpu16), 2e-3);
-    EXPECT_LT(at16, 1.5 * reference16 + 2e-3);
+    EXPECT_LT(at16, experts ? 3 * reference16 + 2e-2 : 1.5 * reference16 + 2e-3);
     EXPECT_LT(relative_l2(gpu32.master.data(), exact.master.data(), exact.master.size()), 1e-3);
     EXPECT_LT(std::abs(gpu32.norms[0] - exact.norms[0]), 1e-4F * exact.norms[0]);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaStep,
-                         testing::Values("qwen2", "qwen3", "mistral", "phi3", "gemma2"),
+                         testing::Values("qwen2", "qwen3", "mistral", "phi3", "gemma2", "mixtral",
+                                         "qwen3_moe"),
                          [](const testing::TestParamInfo<const char*>& made) {
                            return std::string(made.param);
                          });
@@ -90,9 +94,11 @@ TEST_F(CudaExecutor, EvaluatesAndGivesLogitsAsTheCpuDoes) {
   }
 }
 
-TEST_F(CudaExecutor, TakesMemoryAsPlannedAndNoneInLaterSteps) {
-  const auto base = random_base(small_config("deep"), "nf4");
-  const Adapter adapter = lively_adapter(*base, 8);
+class CudaMemoryPlan : public CudaTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaMemoryPlan, IsWhatAStepTakesAndLaterStepsTakeNone) {
+  const auto base = random_base(small_config(GetParam()), "nf4");
+  const Adapter adapter = lively_adapter(*base, 8, small_targets(GetParam()));
   RunSettings settings = settings_of("bf16", 0.1);
   settings.cuda = true;
   settings.residency = {.kind = ResidencyKind::streamed, .inputs_on_device = false};
@@ -113,6 +119,11 @@ TEST_F(CudaExecutor, TakesMemoryAsPlannedAndNoneInLaterSteps) {
     EXPECT_EQ(memory.device_allocations, after_first) << "step " << step;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaMemoryPlan, testing::Values("deep", "mixtral"),
+                         [](const testing::TestParamInfo<const char*>& made) {
+                           return std::string(made.param);
+                         });
 
 TEST_F(CudaExecutor, ARefusedAllocationThrowsAndLeavesTheDeviceUsable) {
   const Stream stream{DeviceKind::cuda, cuda_device().open(), 1};

@@ -86,6 +86,32 @@ TEST(Eval, OfAnUntrainedAdapterEqualsTheFirstStepsLoss) {
   EXPECT_NEAR(record.steps.loss[0], first, 1e-5);
 }
 
+TEST(Eval, ComparesWithTheBase) {
+  TinyCell tiny;
+  const std::string path = kTests + "train/eval_figures.json";
+  const Json runs = parse_json(read_file(path), path).at("runs");
+  const fs::path tokens = tiny.folder() / "rows.json";
+  write_file_durably(tokens, dump_json({{"input_ids", runs[0].at("input_ids")}}));
+  const std::vector<std::string> model = {
+      "--model", kTests + "goldens/llama_bf16",  "--tokens", tokens.string(), "--precision", "fp32",
+      "--cache", (tiny.folder() / "c").string(), "--json"};
+  std::vector<std::string> both = model;
+  both.insert(both.end(), {"--adapter", kTests + "train/eval_adapter", "--compare"});
+  const Json base = eval(model), compared = eval(both);
+  EXPECT_EQ(compared.at("base").at("loss"), base.at("loss"));
+  EXPECT_EQ(compared.at("base").at("losses"), base.at("losses"));
+  EXPECT_NE(compared.at("loss"), base.at("loss"));
+  const double ratio = compared.at("perplexity_ratio"), difference = compared.at("loss_difference");
+  EXPECT_NEAR(ratio, compared.at("perplexity").get<double>() / base.at("perplexity").get<double>(),
+              1e-12);
+  EXPECT_NEAR(std::log(ratio), difference, 1e-12);
+  std::vector<std::string> alone = {POROS_CELL_PROGRAM, "eval", "--compare"};
+  alone.insert(alone.end(), model.begin(), model.end());
+  Child child(alone);
+  EXPECT_EQ(child.wait(), kWrongInput);
+  EXPECT_NE(child.output().find("--adapter"), std::string::npos) << child.output();
+}
+
 TEST(Eval, RefusesTokensThatAreNone) {
   TinyCell tiny;
   const fs::path tokens = tiny.folder() / "rows.json";

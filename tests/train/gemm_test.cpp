@@ -113,6 +113,58 @@ INSTANTIATE_TEST_SUITE_P(All, GemmShapes,
                                          Shape{1, 1, 1, false, false},
                                          Shape{40, 2, 64, true, false}));
 
+/// C = A B + addend + bias; what C held is not read. One rounding, also where C is bf16.
+TEST_P(GemmShapes, AddAnotherMatrixAndABias) {
+  const Shape shape = GetParam();
+  const std::int64_t a_stride = shape.transpose_a ? shape.m : shape.k;
+  const std::int64_t b_stride = shape.transpose_b ? shape.k : shape.n;
+  const std::int64_t c_stride = shape.n + kPad, addend_stride = shape.n + 1;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    auto a = random_values(static_cast<std::size_t>(shape.m * shape.k), 1);
+    auto b = random_values(static_cast<std::size_t>(shape.k * shape.n), 2);
+    auto addend = random_values(static_cast<std::size_t>(shape.m * addend_stride), 3);
+    auto bias = random_values(static_cast<std::size_t>(shape.n), 4);
+    const auto a16 = as_bf16(a), b16 = as_bf16(b), addend16 = as_bf16(addend),
+               bias16 = as_bf16(bias);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> c(static_cast<std::size_t>(shape.m * c_stride), nan);
+    std::vector<Bf16> c16(c.size(), to_bf16(nan));
+    const bool rounds = dtype == DType::bf16;
+    gemm_->multiply({.a = {rounds ? static_cast<const void*>(a16.data()) : a.data(), dtype,
+                           a_stride, shape.transpose_a},
+                     .b = {rounds ? static_cast<const void*>(b16.data()) : b.data(), dtype,
+                           b_stride, shape.transpose_b},
+                     .c = rounds ? static_cast<void*>(c16.data()) : c.data(),
+                     .c_dtype = dtype,
+                     .c_stride = c_stride,
+                     .m = shape.m,
+                     .n = shape.n,
+                     .k = shape.k,
+                     .beta = 1.0F,
+                     .addend = rounds ? static_cast<const void*>(addend16.data()) : addend.data(),
+                     .addend_stride = addend_stride,
+                     .bias = bias16.data(),
+                     .bias_dtype = DType::bf16});
+    for (std::int64_t row = 0; row < shape.m; ++row) {
+      for (std::int64_t col = 0; col < shape.n; ++col) {
+        double wanted =
+            static_cast<double>(addend[static_cast<std::size_t>(row * addend_stride + col)]) +
+            static_cast<double>(bias[static_cast<std::size_t>(col)]);
+        for (std::int64_t k = 0; k < shape.k; ++k) {
+          const auto ai = shape.transpose_a ? k * a_stride + row : row * a_stride + k;
+          const auto bi = shape.transpose_b ? col * b_stride + k : k * b_stride + col;
+          wanted += static_cast<double>(a[static_cast<std::size_t>(ai)]) *
+                    static_cast<double>(b[static_cast<std::size_t>(bi)]);
+        }
+        const auto at = static_cast<std::size_t>(row * c_stride + col);
+        const float got = rounds ? to_float(c16[at]) : c[at];
+        ASSERT_NEAR(static_cast<double>(got), wanted,
+                    (rounds ? 0.004 : 1e-5) * (1 + std::abs(wanted)));
+      }
+    }
+  }
+}
+
 TEST(Gemm, WithBetaZeroAnOldNanIsNotRead) {
   prepare_cpu_math(cpu_device_model(1));
   const auto gemm = make_cpu_gemm(Stream{}, nullptr, 0);

@@ -10,6 +10,7 @@ target_include_directories(poros_tiny_cell PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 
 poros_test(train_arm_test SOURCES arm_test.cpp DEPENDS poros_arm)
 poros_test(trainer_test SOURCES trainer_test.cpp DEPENDS poros_tiny_cell TIMEOUT 120)
+poros_test(generate_test SOURCES generate_test.cpp DEPENDS poros_tiny_cell TIMEOUT 120)
 foreach(_name IN ITEMS poros_cell evaluate)
   poros_test(${_name}_test SOURCES ${_name}_test.cpp DEPENDS poros_tiny_cell TIMEOUT 180)
   target_compile_definitions(${_name}_test

@@ -46,7 +46,7 @@ TokenFile read_tokens(const std::filesystem::path& path, std::int64_t vocab) {
 CellSpec evaluation_cell(const EvaluateOptions& options, const TokenFile& tokens) {
   CellSpec cell;
   cell.method = "resident";
-  cell.device = "cpu";
+  cell.device = options.device;
   cell.precision = options.precision;
   cell.training.seq_len = tokens.seq_len;
   cell.training.batch_size = 1;
@@ -123,13 +123,38 @@ Evaluation evaluate(const EvaluateOptions& options) {
   return evaluation;
 }
 
-int evaluate_and_print(const EvaluateOptions& options, bool json) {
-  const Evaluation evaluation = evaluate(options);
+namespace {
+
+double perplexity_of(const Evaluation& evaluation, const EvaluateOptions& options) {
   const double perplexity = std::exp(evaluation.loss);
   if (!std::isfinite(evaluation.loss) || !std::isfinite(perplexity)) {
     fail(Fault::run, "{}: the loss {} gives no finite perplexity", options.model_dir.string(),
          evaluation.loss);
   }
+  return perplexity;
+}
+
+Json row_losses(const Evaluation& evaluation) {
+  Json losses = Json::array();
+  for (const auto& loss : evaluation.losses) losses.push_back(json_or_null(loss));
+  return losses;
+}
+
+}  // namespace
+
+int evaluate_and_print(const EvaluateOptions& options, bool compare, bool json) {
+  if (compare && options.adapter_dir.empty()) {
+    fail(Fault::usage, "--compare sets an adapter beside its base: name one with --adapter");
+  }
+  const Evaluation evaluation = evaluate(options);
+  const double perplexity = perplexity_of(evaluation, options);
+  std::optional<Evaluation> base;
+  if (compare) {
+    EvaluateOptions plain = options;
+    plain.adapter_dir.clear();
+    base = evaluate(plain);
+  }
+  const double base_perplexity = base ? perplexity_of(*base, options) : 0;
   if (!json) {
     fmt::print("model       {}\nprecision   {}\nadapter     {}\n", options.model_dir.string(),
                options.precision,
@@ -137,18 +162,29 @@ int evaluate_and_print(const EvaluateOptions& options, bool json) {
     fmt::print(
         "rows        {}\ntokens      {} predicted\nloss        {:.6f} nat\nperplexity  {:.4f}\n",
         evaluation.losses.size(), evaluation.tokens, evaluation.loss, perplexity);
+    if (base) {
+      fmt::print(
+          "without the adapter\nloss        {:.6f} nat\nperplexity  {:.4f}\n"
+          "ratio       {:.4f} of the perplexity without it\n",
+          base->loss, base_perplexity, perplexity / base_perplexity);
+    }
     return kDone;
   }
-  Json losses = Json::array();
-  for (const auto& loss : evaluation.losses) losses.push_back(json_or_null(loss));
-  const Json result{
+  Json result{
       {"model", options.model_dir.string()},
       {"adapter", options.adapter_dir.empty() ? Json(nullptr) : Json(options.adapter_dir.string())},
       {"precision", options.precision},
+      {"device", options.device},
       {"loss", evaluation.loss},
       {"tokens", evaluation.tokens},
       {"perplexity", perplexity},
-      {"losses", losses}};
+      {"losses", row_losses(evaluation)}};
+  if (base) {
+    result["base"] = {
+        {"loss", base->loss}, {"perplexity", base_perplexity}, {"losses", row_losses(*base)}};
+    result["loss_difference"] = evaluation.loss - base->loss;
+    result["perplexity_ratio"] = perplexity / base_perplexity;
+  }
   std::puts(dump_json(result).c_str());
   return kDone;
 }

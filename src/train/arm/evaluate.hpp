@@ -18,6 +18,7 @@ struct EvaluateOptions {
   std::filesystem::path adapter_dir;  // empty: the base alone
   std::filesystem::path cache_dir;    // empty: the user's cache
   std::string precision = "nf4";      // nf4 | bf16 | fp16 | fp32
+  std::string device = "cpu";         // cpu | cuda
   std::int64_t threads = 0;           // 0: as many as the machine has
 };
 
@@ -38,7 +39,10 @@ struct Evaluation {
 /// @throws Error(Fault::input) when nothing is predicted, or a file is wrong
 [[nodiscard]] Evaluation evaluate(const EvaluateOptions& options);
 
-/// Prints {"loss", "tokens", "perplexity", "losses", ...} or lines for people. @returns exit code
-int evaluate_and_print(const EvaluateOptions& options, bool json);
+/// Prints {"loss", "tokens", "perplexity", "losses", ...} or lines for people.
+/// @param compare the base without its adapter too: "base" {"loss", "perplexity", "losses"}, and
+/// "loss_difference" and "perplexity_ratio", both of the adapted model over the base
+/// @returns exit code
+int evaluate_and_print(const EvaluateOptions& options, bool compare, bool json);
 
 }  // namespace poros

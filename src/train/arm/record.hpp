@@ -9,17 +9,13 @@
 
 #include "cell/request.hpp"
 #include "receipts/pass_record.hpp"
+#include "train/arm/session.hpp"
 #include "train/trainer.hpp"
 
 namespace poros {
 
 /// A record that says whose it is and when it began; status ok, nothing measured.
 [[nodiscard]] PassRecord begin_record(const CellRequest& request);
-
-/// Device memory at the end of a step [2^20 bytes].
-struct StepMemory {
-  double allocated_mb = 0, reserved_mb = 0;
-};
 
 /// Adds one step to the series. In a parity pass, which is not timed, s_per_step stays empty.
 void add_step(PassRecord& record, const StepReport& report, const StepMemory& memory);

@@ -28,12 +28,6 @@ namespace {
 
 constexpr double kMiB = 1048576.0;
 
-/// Lines for the cell's log, flushed one by one so that a killed cell's log is complete.
-void log_line(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
-
 /// One pass, from the request to a filled record.
 class Pass {
  public:
@@ -55,15 +49,7 @@ class Pass {
     if (cell.method != "poros" && cell.method != "resident") {
       fail(Fault::input, "poros-cell runs the methods poros and resident, not \"{}\"", cell.method);
     }
-    if (cell.device == "cuda" && !has_cuda()) {
-      throw Skipped("no_cuda", cuda_device().count == nullptr
-                                   ? "this program has no device code: poros-cell-cuda has, where "
-                                     "it was built with a CUDA toolkit; or use device: cpu"
-                                   : "no GPU that CUDA can use was found; use device: cpu");
-    }
-    if (cell.device != "cpu" && cell.device != "cuda") {
-      fail(Fault::input, "device \"{}\" is unknown; use cuda or cpu", cell.device);
-    }
+    check_device(cell.device);
   }
 
   void phase(const char* name) {
@@ -73,12 +59,7 @@ class Pass {
 
   void load() {
     phase("load");
-    tokens_ = read_token_file(request_.tokens_path);
-    const std::string stem = request_.tokens_path.stem().string();
-    if (stem.size() == 64 && stem != tokens_.sha256) {
-      fail(Fault::input, "{}: its content has the sha256 {}: the file was changed",
-           request_.tokens_path.string(), tokens_.sha256);
-    }
+    tokens_ = open_tokens(request_.tokens_path);
     record_.token_sha256 = tokens_.sha256;
     SessionInput input;
     input.cell = request_.cell;
@@ -88,10 +69,7 @@ class Pass {
     input.threads = request_.threads;
     open_session(
         input, [this](const char* name) { phase(name); }, session_);
-    if (tokens_.vocab > session_.base->architecture().vocab) {
-      fail(Fault::input, "{}: ids go up to {}, but the model's vocabulary has {} entries",
-           request_.tokens_path.string(), tokens_.vocab, session_.base->architecture().vocab);
-    }
+    check_vocabulary(tokens_, session_.base->architecture(), request_.tokens_path);
   }
 
   /// Everything about the arm that stays the same over the steps.
@@ -186,20 +164,9 @@ class Pass {
     record_.arm["arena_mb"] = static_cast<double>(counters.arena_bytes) / kMiB;
   }
 
-  /// Device memory that the arena (CPU) or the allocator (CUDA) holds after a step.
-  [[nodiscard]] StepMemory step_memory() const {
-    if (on_cuda()) {
-      const CudaMemory memory = cuda_device().memory();
-      return {static_cast<double>(memory.allocated) / kMiB,
-              static_cast<double>(memory.reserved) / kMiB};
-    }
-    const double arena_mb = static_cast<double>(session_.memory.arena_bytes) / kMiB;
-    return {arena_mb, arena_mb};
-  }
-
   void after_step(const StepReport& report) {
     const std::int64_t steps = request_.cell.training.steps;
-    add_step(record_, report, step_memory());
+    add_step(record_, report, step_memory(session_));
     const bool dumps = request_.dump && request_.dump->step == report.step;
     FlatParameters parameters;
     std::vector<float> memory;

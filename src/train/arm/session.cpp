@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/arm/session.hpp"
 
+#include <cstdio>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/error.hpp"
 #include "model/open_base.hpp"
 #include "train/arm/failure.hpp"
+#include "train/arm/residency_choice.hpp"
 #include "train/device.hpp"
 
 namespace poros {
@@ -57,18 +59,51 @@ void* open_cuda(const HardwareSpec& hardware) {
   return stream;
 }
 
-/// An expert's rows are counted on the host, which a GPU's stream would have to wait for.
-void refuse_experts(const Architecture& architecture) {
-  for (const LayerShape& layer : architecture.layers) {
-    if (layer.mlp.experts > 0) {
-      throw Skipped("unsupported",
-                    architecture.model_type +
-                        ": mixtures of experts train on the CPU only so far; use device: cpu");
-    }
+}  // namespace
+
+TokenFile open_tokens(const std::filesystem::path& path) {
+  TokenFile tokens = read_token_file(path);
+  const std::string stem = path.stem().string();
+  if (stem.size() == 64 && stem != tokens.sha256) {
+    fail(Fault::input, "{}: its content has the sha256 {}: the file was changed", path.string(),
+         tokens.sha256);
+  }
+  return tokens;
+}
+
+void check_vocabulary(const TokenFile& tokens, const Architecture& architecture,
+                      const std::filesystem::path& path) {
+  if (tokens.vocab <= architecture.vocab) return;
+  fail(Fault::input, "{}: ids go up to {}, but the model's vocabulary has {} entries",
+       path.string(), tokens.vocab, architecture.vocab);
+}
+
+void check_device(const std::string& device) {
+  if (device == "cuda" && !has_cuda()) {
+    throw Skipped("no_cuda", cuda_device().count == nullptr
+                                 ? "this program has no device code: poros-cell-cuda has, where it "
+                                   "was built with a CUDA toolkit; or use device: cpu"
+                                 : "no GPU that CUDA can use was found; use device: cpu");
+  }
+  if (device != "cpu" && device != "cuda") {
+    fail(Fault::input, "device \"{}\" is unknown; use cuda or cpu", device);
   }
 }
 
-}  // namespace
+StepMemory step_memory(const Session& session) {
+  if (session.numerical.device.cuda) {
+    const CudaMemory memory = cuda_device().memory();
+    return {static_cast<double>(memory.allocated) / 1048576.0,
+            static_cast<double>(memory.reserved) / 1048576.0};
+  }
+  const double arena_mb = static_cast<double>(session.memory.arena_bytes) / 1048576.0;
+  return {arena_mb, arena_mb};
+}
+
+void log_line(const std::string& text) {
+  std::fputs((text + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
 
 std::string Session::asked_for() const {
   if (memory.arena_bytes == 0) return {};
@@ -99,12 +134,16 @@ void open_session(const SessionInput& input, const std::function<void(const char
       check_places(session.adapter, architecture, input.cell.lora, input.adapter_dir);
     }
   }
-  if (cuda) refuse_experts(architecture);
   const CellSpec& cell = input.cell;
   session.numerical =
       make_numerical_plan(architecture, cell.training, cell.lora, cell.poros, device);
-  session.memory = make_memory_plan(*session.base, session.numerical, session.adapter.places,
-                                    residency_settings(cell.method, cell.poros));
+  const ResidencySettings residency =
+      cell.method == "auto"
+          ? choose_residency(*session.base, session.numerical, session.adapter.places, cell.poros,
+                             free_device_bytes(device))
+          : residency_settings(cell.method, cell.poros);
+  session.memory =
+      make_memory_plan(*session.base, session.numerical, session.adapter.places, residency);
   session.executor = std::make_unique<Executor>(*session.base, session.numerical, session.memory,
                                                 session.adapter, stream);
 }

@@ -57,9 +57,15 @@ double operations(const Architecture& architecture, const Options& options) {
     const std::vector<LinearRole> roles = linear_roles(layer);
     for (std::size_t i = 0; i < roles.size(); ++i) {
       const LinearShape& linear = layer.linears[i];
-      const auto size = static_cast<double>(linear.in * linear.out);
+      // A token sees a few of the experts, and they are not adapted.
+      const bool expert = roles[i].expert >= 0;
+      const double share = expert ? static_cast<double>(layer.mlp.experts_per_token) /
+                                        static_cast<double>(layer.mlp.experts)
+                                  : 1.0;
+      const double size = share * static_cast<double>(linear.in * linear.out);
       linears += size;
-      if (roles[i].site != Site::mlp_down) again += size;
+      if (expert || roles[i].site != Site::mlp_down) again += size;
+      if (expert || roles[i].router) continue;
       lora += 4.0 * static_cast<double>(options.rank * (linear.in + linear.out));
     }
   }

@@ -40,13 +40,15 @@ double time_of(const Stream& stream, double seconds, const std::function<void()>
   return round(static_cast<int>(std::clamp(seconds / once, 5.0, 20000.0)));
 }
 
-/// Out and in of the layer's products: linears with one input are one product.
+/// Out and in of the layer's products: linears with one input are one product. Those of an expert
+/// are made `times` times, on the mean number of rows.
 struct Product {
-  std::int64_t out = 0, in = 0;
+  std::int64_t out = 0, in = 0, rows = 0;
+  std::int64_t times = 1;
   bool again = true;  // the backward makes it a second time
 };
 
-std::vector<Product> products_of(const LayerShape& layer) {
+std::vector<Product> products_of(const LayerShape& layer, std::int64_t rows) {
   std::vector<Product> products(4);
   const std::vector<LinearRole> roles = linear_roles(layer);
   for (std::size_t i = 0; i < roles.size(); ++i) {
@@ -54,7 +56,13 @@ std::vector<Product> products_of(const LayerShape& layer) {
     Product& product = products[static_cast<std::size_t>(roles[i].site)];
     product.out += layer.linears[i].out;
     product.in = layer.linears[i].in;
+    product.rows = rows;
     product.again = roles[i].site != Site::mlp_down;
+    if (roles[i].expert == 0) {
+      product.times = layer.mlp.experts;
+      product.rows = std::max<std::int64_t>(1, rows * layer.mlp.experts_per_token / product.times);
+      product.again = true;
+    }
   }
   return products;
 }
@@ -63,14 +71,15 @@ std::vector<Product> products_of(const LayerShape& layer) {
 
 double measure_products(const Stream& stream, const Architecture& architecture, std::int64_t rows,
                         double seconds) {
-  const std::vector<Product> products = products_of(architecture.layers.front());
+  const std::vector<Product> products = products_of(architecture.layers.front(), rows);
   std::int64_t widest = 0, weight = 0;
   double operations = 0;
   for (const Product& product : products) {
     widest = std::max({widest, product.in, product.out});
     weight += product.in * product.out;
-    operations +=
-        2.0 * static_cast<double>(rows * product.in * product.out) * (product.again ? 3 : 2);
+    operations += 2.0 *
+                  static_cast<double>(product.rows * product.in * product.out * product.times) *
+                  (product.again ? 3 : 2);
   }
   const auto bytes = [](std::int64_t elements) { return static_cast<std::uint64_t>(2 * elements); };
   const DeviceBuffer weights(bytes(weight), stream), x(bytes(rows * widest), stream),
@@ -88,16 +97,18 @@ double measure_products(const Stream& stream, const Architecture& architecture, 
          .c = y.data(),
          .c_dtype = DType::bf16,
          .c_stride = forward ? product.out : product.in,
-         .m = rows,
+         .m = product.rows,
          .n = forward ? product.out : product.in,
          .k = forward ? product.in : product.out});
   };
   const double once = time_of(stream, seconds, [&] {
     const std::byte* w = weights.data();
     for (const Product& product : products) {
-      multiply(w, product, true);
-      if (product.again) multiply(w, product, true);
-      multiply(w, product, false);
+      for (std::int64_t time = 0; time < product.times; ++time) {
+        multiply(w, product, true);
+        if (product.again) multiply(w, product, true);
+        multiply(w, product, false);
+      }
       w += bytes(product.in * product.out);
     }
   });
