@@ -5,9 +5,10 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/bootstrap.sh [--peers] [--slurm] [--no-build] [--preset NAME] [--prefix DIR]
+usage: scripts/bootstrap.sh [--peers[=all]] [--slurm] [--no-build] [--preset NAME] [--prefix DIR]
 
   --peers        also install the reference libraries (transformers, peft, bitsandbytes, accelerate)
+  --peers=all    with unsloth too, whose cells run on a GPU only
   --slurm        also install Slurm, for the tests of batch jobs (slurm/lab)
   --no-build     install only
   --preset NAME  CMake preset to build: release (default), dev, asan, ci
@@ -21,10 +22,11 @@ TEXT
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 prefix=$root/.deps
-peers=no slurm=no build=yes preset=release
+peers=no unsloth=no slurm=no build=yes preset=release
 while [ $# -gt 0 ]; do
   case $1 in
     --peers) peers=yes ;;
+    --peers=all) peers=yes unsloth=yes ;;
     --slurm) slurm=yes ;;
     --no-build) build=no ;;
     --preset) preset=${2:?--preset needs a name}; shift ;;
@@ -152,7 +154,9 @@ PY
     say "CUDA libraries that Python's torch needs even without a GPU (3 GB)"
     install_site python-torch -r "$root/scripts/requirements/torch-libraries.txt"
   fi
-  make_environment peers "$root/scripts/requirements/base.txt" "$root/scripts/requirements/peers-cpu.txt"
+  lists=("$root/scripts/requirements/base.txt" "$root/scripts/requirements/peers-cpu.txt")
+  if [ $unsloth = yes ]; then lists+=("$root/scripts/requirements/peers-unsloth.txt"); fi
+  make_environment peers "${lists[@]}"
 fi
 
 # --- 4. build ---------------------------------------------------------------------------------------

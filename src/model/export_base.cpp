@@ -7,34 +7,13 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
-#include "kernels/nf4.hpp"
-#include "model/aligned_bytes.hpp"
+#include "model/layer_reader.hpp"
 #include "model/precision.hpp"
 #include "model/safetensors.hpp"
 
 namespace poros {
 namespace fs = std::filesystem;
 namespace {
-
-/// Keeps the layer that was read last: tensors are written by type and name, so that neighbours in
-/// the file are often of one layer.
-class LayerReader {
- public:
-  explicit LayerReader(const BaseStore& base) : base_(base) {}
-  const std::byte* slab(std::int64_t layer) {
-    if (layer != layer_) {
-      slab_.resize(base_.layout(layer).bytes);
-      base_.read_layer(layer, slab_.data());
-      layer_ = layer;
-    }
-    return slab_.data();
-  }
-
- private:
-  const BaseStore& base_;
-  AlignedBytes slab_;
-  std::int64_t layer_ = -1;
-};
 
 TensorType type_of(Storage storage) {
   return storage == Storage::fp32   ? TensorType::f32
@@ -133,16 +112,7 @@ class Exporter {
 
   void add_dequantised(std::int64_t layer, const std::string& name, const TensorPlace& place) {
     add(name, TensorType::bf16, shape_of(place)).write = [=, reader = reader_](const auto& put) {
-      const std::byte* slab = reader->slab(layer);
-      Nf4View view;
-      view.codes = reinterpret_cast<const std::uint8_t*>(slab + place.offset);
-      if (place.double_quantised) {
-        view.q = reinterpret_cast<const std::uint8_t*>(slab + place.absmax_offset);
-        view.nested_absmax = reinterpret_cast<const float*>(slab + place.nested_absmax_offset);
-        view.offset = place.nested_offset;
-      } else {
-        view.absmax = reinterpret_cast<const float*>(slab + place.absmax_offset);
-      }
+      const Nf4View view = nf4_view(place, reader->slab(layer));
       constexpr std::int64_t kPiece = std::int64_t{1} << 20;
       std::vector<Bf16> values(static_cast<std::size_t>(kPiece));
       const std::int64_t n = place.rows * place.cols;

@@ -2,7 +2,7 @@
 #include "model/token_file.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <limits>
 #include <type_traits>
 
@@ -65,8 +65,11 @@ void check_rows(const TokenFile& t, const std::string& origin) {
 
 TokenFile read_token_file(const fs::path& path) {
   const std::string origin = path.string();
-  const std::string content = read_file(path, kMaxFileBytes);
-  const std::string_view bytes = content;
+  const UniqueFd fd = open_for_reading(path);
+  const std::uint64_t file_bytes = fs::file_size(path);
+  std::string head(std::min<std::uint64_t>(file_bytes, kHeaderBytes), '\0');
+  pread_exact(fd.get(), head.data(), head.size(), 0, path);
+  const std::string_view bytes = head;
   if (bytes.size() < kHeaderBytes || bytes.substr(0, 8) != kMagic) {
     fail(Fault::input, "{}: not a token file", origin);
   }
@@ -86,22 +89,28 @@ TokenFile read_token_file(const fs::path& path) {
   const std::uint64_t ids_begin =
       (kHeaderBytes + note_bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (__builtin_mul_overflow(seq_len, rows, &size) || size > kMaxFileBytes ||
-      ids_begin + 5 * size != bytes.size()) {
-    fail(Fault::input, "{}: {} bytes, but {} rows of {} tokens need {}", origin, bytes.size(), rows,
+      ids_begin + 5 * size != file_bytes) {
+    fail(Fault::input, "{}: {} bytes, but {} rows of {} tokens need {}", origin, file_bytes, rows,
          seq_len, size > kMaxFileBytes ? "far more" : std::to_string(ids_begin + 5 * size));
   }
+  head.resize(ids_begin);
+  pread_exact(fd.get(), head.data(), head.size(), 0, path);
   t.seq_len = static_cast<std::int64_t>(seq_len);
   t.rows = static_cast<std::int64_t>(rows);
-  t.note = content.substr(kHeaderBytes, note_bytes);
+  t.note = head.substr(kHeaderBytes, note_bytes);
   (void)parse_json(t.note, origin + ": note");
+  // Straight into place: a file may take a good part of the memory.
+  static_assert(std::endian::native == std::endian::little);
   t.ids.resize(size);
   t.flags.resize(size);
-  for (std::uint64_t i = 0; i < size; ++i) {
-    t.ids[i] = static_cast<std::uint32_t>(little_endian(bytes.substr(ids_begin + 4 * i, 4)));
-  }
-  std::memcpy(t.flags.data(), content.data() + ids_begin + 4 * size, size);
+  pread_exact(fd.get(), t.ids.data(), 4 * size, ids_begin, path);
+  pread_exact(fd.get(), t.flags.data(), size, ids_begin + 4 * size, path);
   check_rows(t, origin);
-  t.sha256 = sha256_hex(content);
+  Sha256 hash;
+  hash.update(head);
+  hash.update(t.ids.data(), 4 * size);
+  hash.update(t.flags.data(), size);
+  t.sha256 = hash.hex();
   return t;
 }
 

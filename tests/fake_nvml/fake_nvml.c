@@ -99,9 +99,11 @@ int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatt) {
   (void)device;
   return *milliwatt = 500000, 0;
 }
-/// 500 W since the machine started.
+/// 500 W since the machine started, or what FAKE_NVML_ENERGY_MJ says.
 int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoule) {
   (void)device;
+  const char* told = getenv("FAKE_NVML_ENERGY_MJ");
+  if (told != NULL) return *millijoule = strtoull(told, NULL, 10), 0;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   *millijoule = 500ULL * (unsigned long long)(now.tv_sec * 1000 + now.tv_nsec / 1000000);

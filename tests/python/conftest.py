@@ -24,6 +24,11 @@ sys.path[:0] = [str(ROOT / "src" / "peers"), str(GOLDENS)]
 os.environ["PYTHONPATH"] = str(ROOT / "src" / "peers")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from poros_peers import tokenise  # noqa: E402 found by the path above
+from poros_peers.token_file import PADDING, TokenFile, read_token_file  # noqa: E402
+from poros_peers.token_request import request_from_json  # noqa: E402
+from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: E402
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `peers` are skipped, by name, where a reference library is missing."""
@@ -103,3 +108,47 @@ def keep_sigterm() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture
+def words_model(tmp_path: Path) -> Path:
+    """A model whose tokenizer has one id a word and puts <s> before and </s> behind a text."""
+    words = ["<s>", "</s>", *"abcdefghij"]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"vocab_size": 12, "pad_token_id": 11}')
+    return folder
+
+
+def build(
+    model: Path, source: str | Path, inputs: Path | None = None, **training: Any
+) -> TokenFile:
+    """The token file that the tokenising step makes of a dataset."""
+    values = {
+        "v": 1,
+        "model_dir": str(model),
+        "inputs_dir": str(inputs or model.parent / "inputs"),
+        "training": {
+            "dataset": {"source": str(source)},
+            "seq_len": 8,
+            "batch_size": 1,
+            "gradient_accumulation_steps": 1,
+            "steps": 100,
+            "seed": 3,
+        }
+        | training,
+    }
+    answer = tokenise.write(request_from_json("test", values))
+    return read_token_file(Path(answer["path"]))
+
+
+def contents(tokens: TokenFile) -> list[list[int]]:
+    """Each row without its padding, in a fixed order."""
+    kept = (tokens.flags & PADDING) == 0
+    return sorted(row[keep].tolist() for row, keep in zip(tokens.ids, kept, strict=True))

@@ -11,51 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DEMO_MODEL, DEMO_TEXT
-from poros_peers import tokenise
+from conftest import DEMO_MODEL, DEMO_TEXT, build, contents
 from poros_peers.errors import InputError
-from poros_peers.token_file import DOCUMENT_START, PADDING, SUPERVISED, TokenFile, read_token_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-
-@pytest.fixture
-def words_model(tmp_path: Path) -> Path:
-    """A model whose tokenizer has one id a word and puts <s> before and </s> behind a text."""
-    words = ["<s>", "</s>", *"abcdefghij"]
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
-    )
-    folder = tmp_path / "model"
-    folder.mkdir()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text('{"vocab_size": 12, "pad_token_id": 11}')
-    return folder
-
-
-def build(model: Path, source: str | Path, **training: Any) -> TokenFile:
-    values = {
-        "v": 1,
-        "model_dir": str(model),
-        "inputs_dir": str(model.parent / "inputs"),
-        "training": {
-            "dataset": {"source": str(source)},
-            "seq_len": 8,
-            "batch_size": 1,
-            "gradient_accumulation_steps": 1,
-            "steps": 100,
-            "seed": 3,
-        }
-        | training,
-    }
-    return tokenise.build(tokenise.request_from_json("test", values))
-
-
-def contents(tokens: TokenFile) -> list[list[int]]:
-    """Each row without its padding, in a fixed order."""
-    kept = (tokens.flags & PADDING) == 0
-    return sorted(row[keep].tolist() for row, keep in zip(tokens.ids, kept, strict=True))
+from poros_peers.token_file import DOCUMENT_START, PADDING, SUPERVISED, read_token_file
+from tokenizers import Tokenizer
 
 
 def write_jsonl(path: Path, texts: list[str]) -> Path:
@@ -128,8 +87,8 @@ def test_synthetic_needs_no_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_demo_text_comes_back(packing: bool) -> None:
-    tokens = build(DEMO_MODEL, DEMO_TEXT, seq_len=256, steps=10**4, packing=packing)
+def test_demo_text_comes_back(packing: bool, tmp_path: Path) -> None:
+    tokens = build(DEMO_MODEL, DEMO_TEXT, tmp_path, seq_len=256, steps=10**4, packing=packing)
     tokenizer = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
     text = DEMO_TEXT.read_text()
     pieces = []
@@ -193,6 +152,8 @@ def test_other_faults_are_named(
 def test_missing_files_and_models(words_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing.txt: can't be read: No such file"):
         build(words_model, tmp_path / "missing.txt")
+    with pytest.raises(InputError, match="is not a regular file"):
+        build(words_model, tmp_path)
     with pytest.raises(InputError, match="dataset org/name: "):
         build(words_model, "org/name")
     with pytest.raises(InputError, match=r"config.json: can't be read"):
@@ -232,12 +193,12 @@ def test_hub_dataset(words_model: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert contents(tokens) == [[0, 2, 3, 1], [0, 4, 1], [0, 5, 6, 7, 1]]
     assert hub.asked == [("org/name", "train")]
     assert json.loads(tokens.note)["dataset"] == "org/name"
-    with pytest.raises(InputError, match="no column 'text'; it has body, number"):
+    with pytest.raises(InputError, match="org/name, row .*no field 'text'; .* has body, number"):
         build(words_model, "org/name")
     with pytest.raises(InputError, match="org/other: .*not in the cache"):
         build(words_model, "org/other")
     hub.texts[1] = 5
-    with pytest.raises(InputError, match="org/name, row 1: column 'body' is not a string"):
+    with pytest.raises(InputError, match="org/name, row 1: field 'body' must be a string"):
         build(words_model, "x", dataset={"source": "org/name", "text_field": "body"})
 
 

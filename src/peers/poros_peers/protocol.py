@@ -12,6 +12,7 @@ where run(request, record, events) fills the record or raises; main names how it
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -38,6 +39,8 @@ OOM_MESSAGES = (  # of exceptions that are not of an out-of-memory class of thei
     "CUDNN_STATUS_ALLOC_FAILED",
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
+    "Cannot allocate memory",  # ENOMEM, as libraries write it
+    "std::bad_alloc",
 )
 
 
@@ -124,10 +127,24 @@ RunFunction = Callable[[Request, Record, Events], None]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Allocator, cuBLAS, cuDNN or the host's allocator had no memory left."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(m in str(error) for m in OOM_MESSAGES)
+    """Allocator, cuBLAS, cuDNN or the host's allocator had no memory left.
+
+    By type where there is one: Python's MemoryError, the OutOfMemoryError of torch, ENOMEM; else by
+    what the allocators write. An error that was raised from such a one counts too.
+    """
+    cause: BaseException | None = error
+    for _ in range(16):
+        if cause is None:
+            break
+        names = {kind.__name__ for kind in type(cause).__mro__}
+        if names & {"MemoryError", "OutOfMemoryError"}:
+            return True
+        if getattr(cause, "errno", 0) == errno.ENOMEM:
+            return True
+        if isinstance(cause, Exception) and any(m in str(cause) for m in OOM_MESSAGES):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def name_failure(error: Exception, record: Record) -> None:
@@ -154,6 +171,8 @@ def import_packages(packages: tuple[str, ...]) -> None:
         try:
             importlib.import_module(name)
         except (ImportError, OSError) as error:  # OSError: a shared library is missing
+            if is_out_of_memory(error):
+                raise
             raise Skipped(
                 "not_installed",
                 f"the Python package {name} can't be imported ({error}); "
@@ -195,6 +214,7 @@ def main(method: str, packages: tuple[str, ...], run: RunFunction) -> int:
         run(request, record, events)
     except Exception as error:  # whatever a library raises must end in a record
         name_failure(error, record)
+        traceback.clear_frames(error.__traceback__)  # a model in them takes the record's memory
         reason = f"/{record.reason}" if record.reason else ""
         message = f"{method}: {record.status}{reason}: {record.error_message}"
         print(message, file=sys.stderr, flush=True)

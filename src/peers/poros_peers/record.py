@@ -49,6 +49,7 @@ class Record:
     vram_reserved_peak_mb: float | None = None
     vram_load_peak_mb: float | None = None
     host_rss_peak_mb: float | None = None
+    pinned_mb: float | None = None
     trainable_params: int | None = None
     token_sha256: str = ""
     adapter_sha256: str = ""
@@ -85,7 +86,7 @@ class Record:
             "vram_reserved_peak_mb": self.vram_reserved_peak_mb,
             "vram_load_peak_mb": self.vram_load_peak_mb,
             "host_rss_peak_mb": self.host_rss_peak_mb,
-            "pinned_mb": None,
+            "pinned_mb": self.pinned_mb,
             "planned_peak_mb": None,
             "trainable_params": self.trainable_params,
             "token_sha256": self.token_sha256,

@@ -11,6 +11,13 @@ from typing import Any
 from .errors import InputError
 
 PROTOCOL_VERSION = 1
+# What `protocol: native` leaves of the training in these arms: torch's own AdamW and nothing else.
+BARE_ADAMW = {
+    "lr_scheduler": "constant",
+    "lr_warmup_steps": 0,
+    "max_grad_norm": 0.0,
+    "weight_decay": 0.01,
+}
 
 
 @dataclass
@@ -33,12 +40,19 @@ class Request:
 
     @property
     def training(self) -> dict[str, Any]:
-        """The cell's training; with peer.best_shape the rows of a step in one micro-batch."""
+        """The cell's training; with protocol native a bare AdamW, and with peer.best_shape the rows
+        of a step in one micro-batch."""
         training = self.cell["training"]
+        if self.is_native:
+            training = training | BARE_ADAMW
         if not self.peer.get("best_shape"):
             return training
         rows = int(training["batch_size"]) * int(training["gradient_accumulation_steps"])
         return training | {"batch_size": rows, "gradient_accumulation_steps": 1}
+
+    @property
+    def is_native(self) -> bool:
+        return self.cell.get("protocol") == "native"
 
     @property
     def peer(self) -> dict[str, Any]:

@@ -60,11 +60,16 @@ class TokenFile:
         return bool((real.sum(axis=1) > 1).any())
 
 
+def token_file_head(seq_len: int, rows: int, vocab: int, note: str) -> bytes:
+    """What stands before the ids."""
+    text = note.encode("utf-8")
+    head = HEADER.pack(MAGIC, VERSION, seq_len, rows, vocab, len(text)) + text
+    return head + b"\0" * (-len(head) % 64)
+
+
 def token_file_bytes(tokens: TokenFile) -> bytes:
     """The file's bytes; equal content gives equal bytes."""
-    note = tokens.note.encode("utf-8")
-    head = HEADER.pack(MAGIC, VERSION, tokens.seq_len, tokens.rows, tokens.vocab, len(note)) + note
-    head += b"\0" * (-len(head) % 64)
+    head = token_file_head(tokens.seq_len, tokens.rows, tokens.vocab, tokens.note)
     ids = np.ascontiguousarray(tokens.ids, dtype="<u4").tobytes()
     return head + ids + np.ascontiguousarray(tokens.flags, dtype=np.uint8).tobytes()
 

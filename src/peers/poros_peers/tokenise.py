@@ -1,102 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the token file that every arm of a comparison group trains on.
+"""Makes the token files that a trainer and every arm of a comparison group read.
 
 Two ways to call it, PYTHONPATH=src/peers:
 
-  python -m poros_peers.tokenise REQUEST.json
-      {"v": 1, "model_dir": "...", "inputs_dir": "DIR/inputs", "training": {TrainingSpec}}
+  python -m poros_peers.tokenise REQUEST       a JSON file, or its text itself
+      {"v": 1, "model_dir": "...", "inputs_dir": "DIR/inputs", "training": {TrainingSpec},
+       "all_rows": false}
       TrainingSpec is the `training` object of a cell; of it are read: seq_len, batch_size,
-      gradient_accumulation_steps, steps, seed, packing, and dataset, which is an object
-      {source, format, text_field} or the source alone.
+      gradient_accumulation_steps, steps, seed, packing, and dataset, which is an object (keys as in
+      DatasetSpec; source and validation may be paths) or the source alone. With all_rows every row
+      of the data is written, whatever the steps need.
   python -m poros_peers.tokenise --model-dir DIR --inputs-dir DIR --dataset SOURCE --seq-len 512 ...
 
-stdout is one line: {"path": ..., "sha256": ..., "rows": ..., "supervised_tokens": ...}. Exit code
-0; 2 when something given is wrong (stderr says what, where and how to mend it; nothing is written).
-The same request gives the same bytes.
+stdout is one line: {"path", "sha256", "rows", "supervised_tokens", "statistics", "validation":
+null or the same of the validation rows, "text": the statistics for people}. Exit code 0; 2 when
+something given is wrong (stderr says what, where and how to mend it; nothing is written). The same
+request gives the same bytes. docs/data.md says which files and records are read.
 
-What a row holds. packing false: one document a row, padded. A JSONL or hub record is a document; of
-a text file, neighbouring paragraphs are joined by a line break until the row is full. packing true:
-several documents a row (records, or single paragraphs), each with its own positions and attention.
-A document longer than a row goes on in the next as a new document. Every token is supervised except
-a document's first. Special tokens are added as the tokenizer's own post-processor does: around a
-record; of joined text, those in front at each row's start, those behind at the text's end.
+What a row holds. packing false: one document a row, padded. A record is a document; of a text file,
+neighbouring paragraphs are joined by a line break until the row is full. packing true: several
+documents a row (records, or single paragraphs), each with its own positions and attention. Special
+tokens are added as the tokenizer's own post-processor does: around a record; of joined text, those
+in front at each row's start, those behind at the text's end. A chat template brings its own.
 Rows are shuffled by the seed; as many are written as the steps need, fewer if the data end (arms
 then begin again). `synthetic` draws ids evenly over the vocabulary, every row one full document.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .errors import InputError, write_durably
-from .texts import Documents, open_dataset
-from .token_file import DOCUMENT_START, PADDING, SUPERVISED, TokenFile, token_file_bytes
-
-OPEN_ROWS = 64  # packing: a document goes into the first of these rows that has room
-BATCH = 512  # documents encoded at a time
-
-
-@dataclass
-class Request:
-    """What to tokenise, with the trainer's shape: rows_needed = steps x batch x accumulation."""
-
-    model_dir: Path
-    inputs_dir: Path
-    source: str
-    format: str
-    text_field: str
-    seq_len: int
-    batch_size: int
-    accumulation: int
-    steps: int
-    seed: int
-    packing: bool
-
-    @property
-    def rows_needed(self) -> int:
-        return self.steps * self.batch_size * self.accumulation
-
-
-class Encoder:
-    """A tokenizer.json with its special tokens apart: prefix + text + suffix is a document."""
-
-    def __init__(self, model_dir: Path) -> None:
-        from tokenizers import Tokenizer
-
-        path = model_dir / "tokenizer.json"
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise InputError(
-                f"{path}: can't be read: {error.strerror}; a dataset of text needs the model's "
-                "tokenizer.json (only `synthetic` does without)"
-            ) from error
-        try:
-            self._tokenizer = Tokenizer.from_str(data.decode("utf-8"))
-        except Exception as error:  # the library raises plain Exception
-            raise InputError(f"{path}: not a tokenizer: {error}") from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self.sha256 = hashlib.sha256(data).hexdigest()
-        bare = self._tokenizer.encode("a", add_special_tokens=False).ids
-        whole = self._tokenizer.encode("a").ids
-        extra = len(whole) - len(bare)
-        at = next((i for i in range(extra + 1) if whole[i : i + len(bare)] == bare), 0)
-        self.prefix, self.suffix = whole[:at], whole[at + len(bare) :]
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text without special tokens."""
-        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+from .encoder import Encoder
+from .errors import InputError
+from .records import RecordReader, Rules
+from .row_store import RowStore, Written
+from .rows import joined_rows, rows_of, separate_documents
+from .sources import Source, open_source
+from .statistics import Statistics, text_of
+from .token_file import DOCUMENT_START, SUPERVISED
+from .token_request import Dataset, Request, request_from_command_line
 
 
 def random_state(seed: int) -> np.random.RandomState:
@@ -121,238 +70,185 @@ def model_vocabulary(model_dir: Path) -> tuple[int, int]:
     return vocab, pad if isinstance(pad, int) and 0 <= pad < vocab else 0
 
 
-def joined_rows(encoder: Encoder, texts: Documents, seq_len: int) -> Iterator[list[int]]:
-    """Rows of a running text: whole paragraphs while they fit; only a longer one is cut."""
-    room = seq_len - len(encoder.prefix)
-    if room < 2:
-        raise InputError(f"seq_len {seq_len} leaves no room beside the special tokens")
-    pending: list[int] = []
-    for start in range(0, texts.count, BATCH):
-        batch = [texts.text(i) + "\n" for i in range(start, min(start + BATCH, texts.count))]
-        for ids in encoder.encode(batch):
-            if pending and len(pending) + len(ids) > room:
-                yield encoder.prefix + pending
-                pending = []
-            pending += ids
-            while len(pending) >= room:
-                yield encoder.prefix + pending[:room]
-                pending = pending[room:]
-    if pending:
-        yield (encoder.prefix + pending + encoder.suffix)[:seq_len]
-
-
-def separate_documents(
-    encoder: Encoder, texts: Documents, seq_len: int, order: np.ndarray
-) -> Iterator[list[int]]:
-    """Each text by itself, cut into pieces of seq_len where it is longer."""
-    for start in range(0, len(order), BATCH):
-        batch = [texts.text(int(i)) for i in order[start : start + BATCH]]
-        for bare in encoder.encode(batch):
-            ids = encoder.prefix + bare + encoder.suffix
-            for cut in range(0, len(ids), seq_len):
-                yield ids[cut : cut + seq_len]
-
-
-def documents_of(request: Request, encoder: Encoder, texts: Documents) -> Iterator[list[int]]:
-    """What becomes a document of its own, in the order in which rows are filled."""
-    if texts.running and not request.packing:
-        return joined_rows(encoder, texts, request.seq_len)
-    order = np.arange(texts.count)
-    if not texts.running:
-        order = random_state(request.seed).permutation(texts.count)
-    return separate_documents(encoder, texts, request.seq_len, order)
-
-
 @dataclass
-class Row:
-    """Documents side by side, at most seq_len tokens."""
+class Part:
+    """Records of a source that become one token file: all of them, in order for running text."""
 
-    documents: list[list[int]] = field(default_factory=list)
-    used: int = 0
-
-    def add(self, ids: list[int]) -> None:
-        self.documents.append(ids)
-        self.used += len(ids)
+    source: Source
+    order: np.ndarray
+    shuffle: bool  # the rows
+    limit: int | None  # rows
 
 
-def rows_of(request: Request, documents: Iterator[list[int]]) -> Iterator[Row]:
-    """Rows in the order in which they close."""
-    long_enough = (ids for ids in documents if len(ids) > 1)
-    open_rows: list[Row] = []
-    for ids in long_enough:
-        if not request.packing:
-            yield Row([ids], len(ids))
-            continue
-        row = next((r for r in open_rows if r.used + len(ids) <= request.seq_len), None)
-        if row is None:
-            if len(open_rows) == OPEN_ROWS:
-                yield open_rows.pop(0)
-            row = Row()
-            open_rows.append(row)
-        row.add(ids)
-        if row.used == request.seq_len:
-            open_rows.remove(row)
-            yield row
-    yield from open_rows
+def parts_of(request: Request, source: Source, scratch: Path) -> tuple[Part, Part | None]:
+    """What is trained on, and what is evaluated on."""
+    dataset = request.dataset
+    order = np.arange(source.count)
+    if dataset.shuffle and not source.running:
+        order = random_state(request.seed).permutation(source.count)
+    validation = None
+    if dataset.validation:
+        name, split = dataset.validation, dataset.split
+        if "split" in source.note and not name.startswith(("/", "./", "../")):
+            name, split = dataset.source, dataset.validation
+        apart = open_source(name, dataset.format, split, scratch)
+        validation = Part(apart, np.arange(apart.count), False, None)
+    elif dataset.validation_fraction > 0:
+        count = max(1, round(source.count * dataset.validation_fraction))
+        if count >= source.count:
+            raise InputError(
+                f"dataset {source.name}: {source.count} documents can't be parted with a "
+                f"validation_fraction of {dataset.validation_fraction}"
+            )
+        validation = Part(source, order[-count:], False, None)  # of running text its end
+        order = order[:-count]
+    return Part(source, order, dataset.shuffle, request.rows_needed), validation
 
 
-def build(request: Request) -> TokenFile:
-    """The token file of a request, in memory. Raises InputError."""
-    vocab, pad = model_vocabulary(request.model_dir)
-    needed, seq_len = request.rows_needed, request.seq_len
-    note: dict[str, object] = {"seed": request.seed, "packing": request.packing}
-    if request.source == "synthetic":
-        ids = random_state(request.seed).randint(0, vocab, (needed, seq_len), dtype=np.uint32)
-        flags = np.full((needed, seq_len), SUPERVISED, dtype=np.uint8)
-        flags[:, 0] = DOCUMENT_START
-        note["dataset"] = "synthetic"
-        return TokenFile(ids, flags, vocab, dump(note))
+class Tokeniser:
+    """Makes the token files of a request. Raises InputError."""
 
-    texts = open_dataset(request.source, request.format, request.text_field)
-    encoder = Encoder(request.model_dir)
-    rows: list[Row] = []
-    for row in rows_of(request, documents_of(request, encoder, texts)):
-        rows.append(row)
-        if len(rows) == needed and not texts.running:
-            break  # records came shuffled already: the rest isn't needed
-    if not rows:
-        raise InputError(f"dataset {request.source}: no document has two tokens or more")
-    order = random_state(request.seed).permutation(len(rows))[:needed]
-    ids = np.full((len(order), seq_len), pad, dtype=np.uint32)
-    flags = np.full((len(order), seq_len), PADDING, dtype=np.uint8)
-    for line, index in enumerate(order):
-        at = 0
-        for document in rows[index].documents:
-            ids[line, at : at + len(document)] = document
-            flags[line, at : at + len(document)] = SUPERVISED
-            flags[line, at] = DOCUMENT_START
-            at += len(document)
-    if int(ids.max()) >= vocab:
-        raise InputError(
-            f"{request.model_dir}: tokenizer.json gives the id {int(ids.max())}, but config.json "
-            f"says vocab_size {vocab}: they belong to different models"
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.vocab, self.pad = model_vocabulary(request.model_dir)
+        self.scratch = _existing(request.inputs_dir)
+
+    def run(self) -> dict[str, Any]:
+        """What is printed."""
+        request = self.request
+        if request.dataset.source == "synthetic":
+            return self._answer(*self._synthetic())
+        dataset = request.dataset
+        source = open_source(dataset.source, dataset.format, dataset.split, self.scratch)
+        train, validation = parts_of(request, source, self.scratch)
+        encoder = Encoder(request.model_dir)
+        rules = Rules(
+            request.model_dir,
+            dataset.rows,
+            dataset.text_field,
+            dataset.loss_on,
+            Path(dataset.chat_template) if dataset.chat_template else None,
         )
-    note |= texts.note | {"tokenizer_sha256": encoder.sha256}
-    return TokenFile(ids, flags, vocab, dump(note))
+        made = None if validation is None else self._make(validation, encoder, rules, "validation")
+        answer = self._answer(*self._make(train, encoder, rules, "train"))
+        if made is not None:
+            answer["validation"] = self._answer(*made)
+            answer["text"] += f"to evaluate on:\n{answer['validation'].pop('text')}"
+        return answer
+
+    def _answer(self, written: Written, counts: Statistics) -> dict[str, Any]:
+        counts.rows, counts.tokens = written.rows, written.tokens
+        counts.supervised_tokens = written.supervised_tokens
+        statistics = counts.to_json()
+        return {
+            "path": str(written.path),
+            "sha256": written.sha256,
+            "rows": written.rows,
+            "supervised_tokens": written.supervised_tokens,
+            "statistics": statistics,
+            "validation": None,
+            "text": text_of(statistics),
+        }
+
+    def _make(
+        self, part: Part, encoder: Encoder, rules: Rules, use: str
+    ) -> tuple[Written, Statistics]:
+        request, source = self.request, part.source
+        reader = RecordReader(source, rules)
+        counts = Statistics(reader.kind, request.seq_len, source.count)
+        if source.running and not request.packing:
+            paragraphs = range(int(part.order[0]), int(part.order[-1]) + 1)
+            documents = joined_rows(encoder, source, paragraphs, request.seq_len, counts)
+        else:
+            documents = separate_documents(request, encoder, reader, part.order, counts)
+        with RowStore(self.scratch, request.seq_len, self.pad) as store:
+            for row in rows_of(request, documents):
+                store.add(row.documents)
+                # Records came shuffled already: the rest isn't needed.
+                if store.rows == part.limit and not (source.running and part.shuffle):
+                    break
+            source.check_unchanged()
+            if store.rows == 0:
+                raise InputError(
+                    f"dataset {source.name}: no document of {source.count} can be learnt from: "
+                    f"{counts.too_short} have under two tokens, {counts.too_long} are too long, "
+                    f"{counts.nothing_learnt} have no answer within {request.seq_len} tokens"
+                )
+            if store.largest_id >= self.vocab:
+                raise InputError(
+                    f"{request.model_dir}: tokenizer.json gives the id {store.largest_id}, but "
+                    f"config.json says vocab_size {self.vocab}: they belong to different models"
+                )
+            order = np.arange(store.rows)
+            if part.shuffle:
+                order = random_state(request.seed).permutation(store.rows)
+            note = self._note(source, reader, encoder, use)
+            return store.write(request.inputs_dir, order[: part.limit], self.vocab, note), counts
+
+    def _note(self, source: Source, reader: RecordReader, encoder: Encoder, use: str) -> str:
+        """Settings at their default are left out, so that a new one changes no file."""
+        request, dataset = self.request, asdict(self.request.dataset)
+        note: dict[str, object] = {"seed": request.seed, "packing": request.packing}
+        note |= source.note | {"tokenizer_sha256": encoder.sha256}
+        if not source.running and reader.kind == "text":
+            note["text_field"] = request.dataset.text_field
+        if reader.kind != "text":
+            note["rows"] = reader.form
+            note["loss_on"] = request.dataset.loss_on
+        if reader.template_text is not None:
+            note["chat_template_sha256"] = hashlib.sha256(reader.template_text.encode()).hexdigest()
+        for key in ("too_long", "shuffle", "validation_fraction"):
+            if dataset[key] != next(f.default for f in fields(Dataset) if f.name == key):
+                note[key] = dataset[key]
+        if use != "train":
+            note["use"] = use
+        return dump(note)
+
+    def _synthetic(self) -> tuple[Written, Statistics]:
+        request = self.request
+        if request.dataset.validation or request.dataset.validation_fraction:
+            raise InputError("the dataset `synthetic` holds nothing to learn, so no validation")
+        if request.rows_needed is None:
+            raise InputError("the dataset `synthetic` has no end: say how many rows by the steps")
+        note = {"seed": request.seed, "packing": request.packing, "dataset": "synthetic"}
+        counts = Statistics("synthetic", request.seq_len)
+        flags = np.full(request.seq_len, SUPERVISED, dtype=np.uint8)
+        flags[0] = DOCUMENT_START
+        state = random_state(request.seed)
+        with RowStore(self.scratch, request.seq_len, self.pad) as store:
+            for _ in range(request.rows_needed):
+                store.add_arrays(state.randint(0, self.vocab, request.seq_len, np.uint32), flags)
+            order = np.arange(store.rows)
+            return store.write(request.inputs_dir, order, self.vocab, dump(note)), counts
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there: for files without a name."""
+    folder = folder.absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    return folder
 
 
 def dump(note: dict[str, object]) -> str:
     return json.dumps(note, sort_keys=True, separators=(",", ":"))
 
 
-def write(request: Request) -> dict[str, object]:
-    """Builds and writes inputs_dir/<sha256>.tokens; returns what is printed."""
-    tokens = build(request)
-    data = token_file_bytes(tokens)
-    sha256 = hashlib.sha256(data).hexdigest()
-    path = request.inputs_dir / f"{sha256}.tokens"
-    if not (path.is_file() and path.read_bytes() == data):
-        write_durably(path, data)
-    return {
-        "path": str(path),
-        "sha256": sha256,
-        "rows": tokens.rows,
-        "supervised_tokens": tokens.supervised_tokens,
-    }
-
-
-def _typed(where: str, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    value = values.get(key, default)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        found = "nothing" if value is None else json.dumps(value)
-        raise InputError(f"{where}: {key} must be of type {kind.__name__}, found {found}")
-    return value
-
-
-def request_from_json(where: str, values: Any) -> Request:
-    """Reads the request described at the top. Raises InputError naming `where` and the key."""
-    if not isinstance(values, dict) or values.get("v") != 1:
-        raise InputError(f'{where}: expected an object with "v": 1')
-    training = _typed(where, values, "training", dict)
-    inside = f"{where}: training"
-    dataset = training.get("dataset", "synthetic")
-    if isinstance(dataset, str):
-        dataset = {"source": dataset}
-    if not isinstance(dataset, dict):
-        raise InputError(f"{inside}: dataset must be a string or an object")
-    request = Request(
-        model_dir=Path(_typed(where, values, "model_dir", str)),
-        inputs_dir=Path(_typed(where, values, "inputs_dir", str)),
-        source=_typed(f"{inside}: dataset", dataset, "source", str),
-        format=_typed(f"{inside}: dataset", dataset, "format", str, "auto"),
-        text_field=_typed(f"{inside}: dataset", dataset, "text_field", str, "text"),
-        seq_len=_typed(inside, training, "seq_len", int),
-        batch_size=_typed(inside, training, "batch_size", int),
-        accumulation=_typed(inside, training, "gradient_accumulation_steps", int),
-        steps=_typed(inside, training, "steps", int),
-        seed=_typed(inside, training, "seed", int),
-        packing=_typed(inside, training, "packing", bool, False),
-    )
-    for key in ("batch_size", "accumulation", "steps"):
-        if getattr(request, key) < 1:
-            raise InputError(f"{inside}: {key} must be at least 1")
-    if request.seq_len < 2:
-        raise InputError(f"{inside}: seq_len must be at least 2")
-    if request.seed < 0:
-        raise InputError(f"{inside}: seed must not be negative")
-    return request
-
-
-def _request_from_command_line(arguments: list[str] | None) -> Request:
-    parser = argparse.ArgumentParser(
-        prog="python -m poros_peers.tokenise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("request", nargs="?", type=Path, help="JSON request; else the flags below")
-    parser.add_argument("--model-dir", help="folder with config.json and tokenizer.json")
-    parser.add_argument("--inputs-dir", help="folder to write <sha256>.tokens into")
-    parser.add_argument("--dataset", default="synthetic", help="path, hub id or `synthetic`")
-    parser.add_argument("--format", default="auto", choices=["auto", "jsonl", "text"])
-    parser.add_argument("--text-field", default="text")
-    parser.add_argument("--seq-len", type=int, default=512)
-    parser.add_argument("--batch-size", type=int, default=1)
-    parser.add_argument("--accumulation", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--packing", action="store_true")
-    args = parser.parse_args(arguments)
-    if args.request is not None:
-        try:
-            values = json.loads(args.request.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{args.request}: can't be read: {error.strerror}") from error
-        except ValueError as error:
-            raise InputError(f"{args.request}: not JSON: {error}") from error
-        return request_from_json(str(args.request), values)
-    if args.model_dir is None or args.inputs_dir is None:
-        parser.error("give a REQUEST.json, or --model-dir and --inputs-dir")
-    training = {
-        "dataset": {"source": args.dataset, "format": args.format, "text_field": args.text_field},
-        "seq_len": args.seq_len,
-        "batch_size": args.batch_size,
-        "gradient_accumulation_steps": args.accumulation,
-        "steps": args.steps,
-        "seed": args.seed,
-        "packing": args.packing,
-    }
-    values = {
-        "v": 1,
-        "model_dir": args.model_dir,
-        "inputs_dir": args.inputs_dir,
-        "training": training,
-    }
-    return request_from_json("command line", values)
+def write(request: Request) -> dict[str, Any]:
+    """Writes inputs_dir/<sha256>.tokens; returns what is printed."""
+    return Tokeniser(request).run()
 
 
 def main(arguments: list[str] | None = None) -> int:
     try:
-        print(json.dumps(write(_request_from_command_line(arguments))))
+        request = request_from_command_line(arguments, __doc__ or "")
+        print(json.dumps(write(request)))
     except InputError as error:
         print(f"tokenise: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"tokenise: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"tokenise: {where}{error.strerror}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         print(

@@ -173,9 +173,21 @@ def reset_peaks(record: Record, device: torch.device) -> None:
         synchronise(device)
         record.vram_load_peak_mb = torch.cuda.max_memory_allocated(device) / MIB
         torch.cuda.reset_peak_memory_stats(device)
+        if hasattr(torch.cuda, "reset_peak_host_memory_stats"):
+            torch.cuda.reset_peak_host_memory_stats()
     record.arm["host_rss_load_peak_mb"] = process_memory_mb("VmHWM")
     since = "end of load" if reset_memory_peak() else "start of process"
     record.arm["host_rss_peak_counts_from"] = since
+
+
+def pinned_peak_mb() -> float | None:
+    """Peak of the blocks that torch's allocator of pinned host memory owned, with its rounding up
+    [2^20 bytes]; None where torch does not count them. What a library pins itself is not in it.
+    """
+    if not hasattr(torch.cuda, "host_memory_stats"):
+        return None
+    peak = torch.cuda.host_memory_stats().get("allocated_bytes.peak")
+    return None if peak is None else peak / MIB
 
 
 def save_dump(
@@ -217,6 +229,14 @@ def train(
     optimizer, schedule = make_optimizer(parameters, training)
     batches = Batches(tokens, training, device)
     limit = float(training.get("max_grad_norm", 1.0))
+    record.arm["trained_with"] = {
+        "protocol": "native" if request.is_native else "shared",
+        "token_rows": tokens.rows,
+        "lr_scheduler": training.get("lr_scheduler", "cosine"),
+        "lr_warmup_steps": int(training.get("lr_warmup_steps", 0)),
+        "max_grad_norm": limit,
+        "weight_decay": float(training.get("weight_decay", 0.01)),
+    }
     warmup, steps = int(training.get("warmup_steps", 5)), int(training["steps"])
     autocast = bool(record.arm.get("autocast"))
     reset_peaks(record, device)
@@ -278,3 +298,4 @@ def train(
     if device.type == "cuda":
         record.vram_peak_mb = torch.cuda.max_memory_allocated(device) / MIB
         record.vram_reserved_peak_mb = torch.cuda.max_memory_reserved(device) / MIB
+        record.pinned_mb = pinned_peak_mb()
