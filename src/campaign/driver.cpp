@@ -178,6 +178,10 @@ void Driver::make_context(std::int64_t epoch) {
 }
 
 CampaignResult Driver::run() {
+  if (!placement_.in_use_by.empty()) {
+    live_.say(fmt::format("{}: {} is in use by {}: what is measured beside them is flagged",
+                          placement_.host, placement_.gpu_type, placement_.in_use_by));
+  }
   if (session_ != nullptr && session_->rank() > 0) {
     follow();
     return {};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/placement.hpp"
 
-#include <charconv>
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 #include <vector>
 
-#include <sched.h>
+#include <hwloc.h>
 
-#include "base/files.hpp"
+#include "base/error.hpp"
 #include "base/nvml.hpp"
 #include "base/text.hpp"
 #include "campaign/admission.hpp"
@@ -26,32 +26,33 @@ std::vector<std::string> listed(std::string_view text) {
   return parts;
 }
 
-/// "0-3,8" as a mask.
-cpu_set_t cpu_list(const std::string& text) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  for (const std::string& range : listed(text.substr(0, text.find('\n')))) {
-    int first = 0, last = 0;
-    const char* end = range.data() + range.size();
-    const auto head = std::from_chars(range.data(), end, first);
-    last = first;
-    if (head.ptr != end) std::from_chars(head.ptr + 1, end, last);
-    for (int cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &mask);
+/// Keeps this thread, and what it starts, to the cores of a NUMA node, as far as it may use them.
+void bind_to_node(int node) {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return;
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(
+      topology, &hwloc_topology_destroy);
+  if (hwloc_topology_load(topology) != 0) return;
+  const hwloc_obj_t place =
+      hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(node));
+  if (place == nullptr) return;  // the driver names a node that this container does not show
+  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> cores(hwloc_bitmap_alloc(),
+                                                                            &hwloc_bitmap_free);
+  if (hwloc_get_cpubind(topology, cores.get(), HWLOC_CPUBIND_THREAD) != 0) return;
+  hwloc_bitmap_and(cores.get(), cores.get(), place->cpuset);
+  if (hwloc_bitmap_iszero(cores.get()) == 0) {
+    hwloc_set_cpubind(topology, cores.get(), HWLOC_CPUBIND_THREAD);
   }
-  return mask;
 }
 
-/// Keeps to the cores of a NUMA node, as far as this process may use them.
-void bind_to_node(int node) {
-  try {
-    cpu_set_t cores =
-        cpu_list(read_file("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist"));
-    cpu_set_t allowed, both;
-    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-    CPU_AND(&both, &cores, &allowed);
-    if (CPU_COUNT(&both) > 0) ::sched_setaffinity(0, sizeof both, &both);
-  } catch (const Error&) {  // a kernel without NUMA nodes: nothing to bind to
-  }
+/// "2 other processes (pid 12, 15)" on a GPU that should be idle; empty: none, or not known.
+std::string others_on(const Nvml& nvml, const GpuInfo& gpu) {
+  const GpuSample sample = nvml.sample(gpu);
+  if (!sample.processes_known || sample.processes.empty()) return {};
+  std::vector<std::string> pids;
+  for (const GpuProcess& process : sample.processes) pids.push_back(std::to_string(process.pid));
+  return fmt::format("{} other process{} (pid {})", pids.size(), pids.size() == 1 ? "" : "es",
+                     fmt::join(pids, ", "));
 }
 
 }  // namespace
@@ -93,6 +94,7 @@ Placement place_rank(const std::string& device, int local_rank, int local_size) 
   placement.gpu_uuid = instance ? placement.gpu_token : gpu->uuid;
   placement.gpu_type = gpu->name;
   if (gpu->numa_node) bind_to_node(*gpu->numa_node);
+  placement.in_use_by = others_on(*nvml, *gpu);
   return placement;
 }
 
@@ -112,7 +114,8 @@ Placement placement_from_json(const Json& json) {
           json_get<std::string>(json, "gpu_uuid", origin),
           json_get<std::string>(json, "gpu_type", origin),
           json_get<int>(json, "local_size", origin),
-          json_get<std::int64_t>(json, "host_bytes", origin)};
+          json_get<std::int64_t>(json, "host_bytes", origin),
+          {}};
 }
 
 bool fits_placement(const std::string& wanted, const Placement& placement) {

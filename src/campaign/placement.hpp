@@ -16,6 +16,7 @@ struct Placement {
   std::string gpu_type;         // name of the GPU, or the announced label of a CPU slot; empty: any
   int local_size = 1;           // ranks that share the host
   std::int64_t host_bytes = 0;  // host memory that the ranks may use together; 0: not known
+  std::string in_use_by;        // others that use the GPU already, for people; not part of to_json
 };
 
 /// Chooses the GPU of this rank among those that CUDA_VISIBLE_DEVICES shows (tokens are kept as
