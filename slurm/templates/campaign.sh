@@ -12,7 +12,7 @@ job=$SLURM_JOB_ID  # of an array's task too, where `name` is 12_3
 array_task=${SLURM_ARRAY_TASK_ID:-}
 name=${SLURM_ARRAY_JOB_ID:-$job}${array_task:+_$array_task}
 restart=$((${POROS_RESTART:-0} + ${SLURM_RESTART_COUNT:-0}))
-script_arguments=("$@") signal='' world=''
+script_arguments=("$@") signal='' world='' world_begun=0 launch_s=5
 
 say() { printf '%s job %s, start %s: %s\n' "$(date +%FT%T%z)" "$name" "$((restart + 1))" "$*"; }
 
@@ -43,14 +43,21 @@ unset SLURM_CPUS_PER_GPU  # srun takes it for a second word on its own --cpus-pe
 on_signal() {
   [ "$signal" = TERM ] || signal=$1  # a warning never hides that the job is being ended
   say "signal $1"
-  [ -z "$world" ] || kill -s USR1 "$world" 2>/dev/null
+  [ -n "$world" ] || return 0
+  # A launcher that is still starting its ranks can break on a signal that it is to pass on.
+  local age=$((SECONDS - world_begun))
+  if [ "$age" -ge "$launch_s" ]; then
+    kill -s USR1 "$world" 2>/dev/null
+  else
+    (sleep $((launch_s - age)) && kill -s USR1 "$world") >/dev/null 2>&1 &
+  fi
 }
 trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
 run_world() {
   "${launch[@]}" "${program[@]}" "${arguments[@]}" &
-  world=$!
+  world=$! world_begun=$SECONDS
   wait "$world"
   while kill -0 "$world" 2>/dev/null; do wait "$world"; done
   wait "$world"

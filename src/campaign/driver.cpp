@@ -264,7 +264,12 @@ void Driver::run_groups(CampaignResult& result) {
       }
       continue;
     }
-    left_elsewhere_ -= progress_.count_left(group);
+    const std::int64_t left = progress_.count_left(group);
+    if (left > 0 && !limits_.allows({})) {
+      out_of_time_ = true;
+      continue;
+    }
+    left_elsewhere_ -= left;
     run_group(group, results[index]);
     left_elsewhere_ += progress_.count_left(group);  // what it could not finish
   }

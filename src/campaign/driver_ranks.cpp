@@ -71,6 +71,10 @@ void Driver::work() {
     bool returned = false;
     while (true) {
       if (signals_.requested()) static_cast<void>(session_->ask({{"ask", "stop"}}));
+      if (!limits_.allows({})) {  // what is left is left
+        static_cast<void>(session_->ask({{"ask", "late"}}));
+        break;
+      }
       const Json task = session_->ask({{"ask", "next"}, {"returned", returned}});
       returned = false;
       if (task.contains("wait")) {

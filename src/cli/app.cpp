@@ -121,6 +121,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_doctor(app, invocation);
   add_profile(app, invocation);
   add_cache(app, invocation);
+  add_train(app, invocation);
   add_eval(app, invocation);
   add_generate(app, invocation);
   add_export_model(app, invocation);

@@ -17,14 +17,10 @@
 
 namespace poros {
 namespace fs = std::filesystem;
-namespace {
-
 fs::path cell_program(const std::string& device) {
   const fs::path plain = find_install_paths({}).cell_program;
   return device == "cuda" ? fs::path(plain).concat("-cuda") : plain;
 }
-
-}  // namespace
 
 std::string resolve_device(const std::string& device) {
   if (device != "auto") return device;

@@ -11,6 +11,9 @@ namespace poros {
 /// "cuda" where there is a GPU and the trainer for it, else "cpu", for `auto`; others as they are.
 [[nodiscard]] std::string resolve_device(const std::string& device);
 
+/// The trainer of a device; it may be missing.
+[[nodiscard]] std::filesystem::path cell_program(const std::string& device);
+
 /// Runs the trainer of a device with these arguments (its command first) and waits. It gets the
 /// terminal's signals as this program does, and SIGTERM when this program dies.
 /// @returns its exit code; 128 + signal where a signal ended it

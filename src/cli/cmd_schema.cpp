@@ -6,7 +6,9 @@
 #include "cli/artifact_schema.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
+#include "cli/train_events_schema.hpp"
 #include "spec/schema.hpp"
+#include "spec/train_config.hpp"
 
 namespace poros {
 
@@ -16,6 +18,8 @@ void add_schema(CLI::App& parent, Invocation& invocation) {
   command->footer(R"(Examples:
   poros schema spec           every key: type, default, range, unit, meaning
   poros schema spec --json    a JSON Schema for editors
+  poros schema train          every key of a config for poros train
+  poros schema events         every field of a training's events.jsonl
   poros schema artifact       every field of a cell's record
 )");
   const auto json = std::make_shared<bool>(false);
@@ -35,6 +39,8 @@ void add_schema(CLI::App& parent, Invocation& invocation) {
     });
   };
   add("spec", "The YAML that you write", &schema_markdown, &schema_json);
+  add("train", "The config of poros train", &train_schema_markdown, &train_schema_json);
+  add("events", "Lines of a training's events.jsonl", &events_markdown, &events_json);
   add("artifact", "The record of a cell", &artifact_markdown, &artifact_json);
 }
 

@@ -25,6 +25,7 @@ void add_prepare(CLI::App& parent, Invocation& invocation);
 void add_check(CLI::App& parent, Invocation& invocation);
 void add_doctor(CLI::App& parent, Invocation& invocation);
 void add_cache(CLI::App& parent, Invocation& invocation);
+void add_train(CLI::App& parent, Invocation& invocation);
 void add_eval(CLI::App& parent, Invocation& invocation);
 void add_generate(CLI::App& parent, Invocation& invocation);
 void add_export_model(CLI::App& parent, Invocation& invocation);
