@@ -12,7 +12,7 @@ job=$SLURM_JOB_ID  # of an array's task too, where `name` is 12_3
 array_task=${SLURM_ARRAY_TASK_ID:-}
 name=${SLURM_ARRAY_JOB_ID:-$job}${array_task:+_$array_task}
 restart=$((${POROS_RESTART:-0} + ${SLURM_RESTART_COUNT:-0}))
-script_arguments=("$@") signal='' world='' world_begun=0 launch_s=5
+script_arguments=("$@") signal='' world='' world_begun=0 launch_s=${POROS_LAUNCH_S:-5}
 
 say() { printf '%s job %s, start %s: %s\n' "$(date +%FT%T%z)" "$name" "$((restart + 1))" "$*"; }
 

@@ -23,6 +23,7 @@ FakeSlurm::FakeSlurm() {
   fs::create_directories(folder());
   old_path_ = std::getenv("PATH");
   ::setenv("PATH", ((folder_ / "bin").string() + ":" + old_path_).c_str(), 1);
+  ::setenv("POROS_LAUNCH_S", "0", 1);  // the fake launchers are there at once
   command(
       "sbatch",
       R"(n=$(cat "$state/n" 2>/dev/null || echo 100); n=$((n + 1)); echo $n >"$state/n"; echo $n)");
