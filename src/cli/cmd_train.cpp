@@ -144,9 +144,8 @@ CellOutcome run_trainer(const TrainRequest& request, const fs::path& program,
 
 /// What to say of a run that did not end well.
 std::string failure_text(const CellOutcome& outcome, const TrainView& view) {
-  std::string text = view.teardown().value("message", Json()).is_string()
-                         ? view.teardown().at("message").get<std::string>()
-                         : "";
+  // A trainer that was killed has no last words.
+  std::string text = json_find<std::string>(view.teardown(), "message", "teardown").value_or("");
   if (view.oom().is_object()) {
     const auto mb = [&](const char* key) {
       const Json value = view.oom().value(key, Json());

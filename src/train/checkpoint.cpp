@@ -67,16 +67,19 @@ void remove_quietly(const fs::path& path) {
 /// What a run that was killed left: a half-made checkpoint, and one that made way for another.
 void remove_leftovers(const fs::path& folder) {
   remove_quietly(folder / ".making");
-  std::error_code error;
   const fs::path old = folder / ".old", path = old / "checkpoint.json";
-  if (!fs::exists(path, error)) return;
-  const Json json = parse_json(read_file(path), path.string());
-  const fs::path home = folder / name_of_step(json_get<std::int64_t>(json, "step", path.string()));
-  if (fs::exists(home, error)) {
-    remove_quietly(old);
-  } else {
-    fs::rename(old, home, error);
+  std::error_code error;
+  try {
+    const auto step =
+        json_get<std::int64_t>(parse_json(read_file(path), path.string()), "step", "");
+    // Where the other one never came to stand there, it goes back to its place.
+    if (!fs::exists(folder / name_of_step(step), error)) {
+      fs::rename(old, folder / name_of_step(step), error);
+    }
+  } catch (const Error&) {
+    // There is none, or none that could be used.
   }
+  remove_quietly(old);
 }
 
 }  // namespace
@@ -101,6 +104,7 @@ fs::path CheckpointFolder::write(const CheckpointState& state, const Adapter& ad
     write_safetensors(making / "moments.safetensors", std::move(tensors));
     Json json = to_json(state);
     for (const char* file : kFiles) json["files"][file] = sha256_file(making / file);
+    json["sha256"] = sha256_hex(dump_json(json));  // of all the rest
     write_file_durably(making / "checkpoint.json", dump_json(json, 1) + "\n");
     sync_folder(making);
     // A damaged one of the same step may stand in the way.
@@ -177,7 +181,12 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
   found.folder = folder;
   const fs::path path = folder / "checkpoint.json";
   const std::string origin = path.string();
-  const Json json = parse_json(read_file(path), origin);
+  Json json = parse_json(read_file(path), origin);
+  const auto own_hash = json_get<std::string>(json, "sha256", origin);
+  json.erase("sha256");
+  if (sha256_hex(dump_json(json)) != own_hash) {
+    fail(Fault::input, "{}: damaged: its content is not what was written", origin);
+  }
   if (json_get<int>(json, "v", origin) != kVersion) {
     fail(Fault::input, "{}: written by another version of the trainer", origin);
   }

@@ -17,3 +17,11 @@ foreach(_name IN ITEMS poros_cell evaluate)
                              PRIVATE POROS_CELL_PROGRAM="$<TARGET_FILE:poros-cell>")
   add_dependencies(${_name}_test poros-cell)
 endforeach()
+
+# A training by `poros train`'s requests: 5 random resumes, and 20 under the label slow.
+poros_test(train_run_test SOURCES train_run_test.cpp DEPENDS poros_tiny_cell TIMEOUT 300)
+target_compile_definitions(train_run_test PRIVATE POROS_RESUMES=5 POROS_RESUME_SEED=1)
+poros_test(train_resume_test SOURCES train_run_test.cpp DEPENDS poros_tiny_cell TIMEOUT 600
+           LABELS slow)
+target_compile_definitions(train_resume_test PRIVATE POROS_RESUMES=20 POROS_RESUME_SEED=2)
+poros_test(train_tensorboard_test SOURCES tensorboard_test.cpp DEPENDS poros::train)

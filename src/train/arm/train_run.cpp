@@ -2,9 +2,11 @@
 #include "train/arm/train_run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -32,6 +34,8 @@ namespace poros {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr double kLockWait_s = 10;
+
 /// Held while this process trains into a folder. @throws Error(Fault::input) where another does
 UniqueFd lock_folder(const fs::path& folder) {
   std::error_code error;
@@ -40,7 +44,13 @@ UniqueFd lock_folder(const fs::path& folder) {
   const fs::path path = folder / ".lock";
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd) fail_errno(Fault::io, path.string());
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  // The trainer of a command that was just killed is on its way out for some seconds.
+  const double deadline = monotonic_s() + kLockWait_s;
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (monotonic_s() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
     fail(Fault::input, "{}: another run trains into this folder; wait for it or give another one",
          folder.string());
   }
