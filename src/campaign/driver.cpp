@@ -231,6 +231,15 @@ void Driver::read_receipts() {
       append_shard(*journal_, name, read_journal(shard).receipts);
     }
   } else {
+    const LeaseView root = view_lease(folder_.journal());
+    if (root.state == LeaseState::live) {
+      fail(Fault::input,
+           "{}: a driver is at work on the whole campaign ({}); wait for it, or stop it before "
+           "starting shards",
+           folder_.dir().string(), root.holder ? describe(*root.holder) : "starting");
+    }
+    check_shard(read_journal(folder_.journal()).receipts, options_.shard_name,
+                journal_->receipts());
     others_ = all_receipts(folder_.dir(), options_.shard_name);
   }
   for (const Receipt& receipt : others_) progress_.ledger.add(receipt, true);

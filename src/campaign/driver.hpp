@@ -97,6 +97,7 @@ class Driver {
   [[nodiscard]] std::optional<std::vector<RunArtifact>> load_finished(
       const ComparisonGroup& group) const;
   void record_artifact(const PlannedCell& cell, const RunArtifact& artifact);
+  [[nodiscard]] std::optional<Json> load_parity(const ComparisonGroup& group) const;
   std::optional<Json> run_parity(GroupState& state, const std::vector<RunArtifact>& artifacts);
   std::optional<Json> measure_parity(GroupState& state, const PlannedCell& a, const PlannedCell& b);
 

@@ -177,10 +177,8 @@ void Driver::collect(CampaignResult& result) const {
     if (auto artifacts = load_finished(group)) {
       for (RunArtifact& artifact : *artifacts) result.artifacts.push_back(std::move(artifact));
     }
-    const ResultEntry* parity = progress_.ledger.parity(group.key);
-    if (parity != nullptr && plan_.spec.parity == "auto") {
-      result.parity.push_back(parse_json(read_file(folder_ / parity->path), parity->path));
-    }
+    if (plan_.spec.parity != "auto") continue;
+    if (auto parity = load_parity(group)) result.parity.push_back(std::move(*parity));
   }
 }
 

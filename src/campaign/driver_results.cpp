@@ -98,13 +98,25 @@ std::vector<RunArtifact> Driver::finish_group(GroupState& state) {
   return artifacts;
 }
 
+std::optional<Json> Driver::load_parity(const ComparisonGroup& group) const {
+  const ResultEntry* entry = progress_.ledger.parity(group.key);
+  std::error_code error;
+  if (entry == nullptr || !fs::exists(folder_ / entry->path, error)) return std::nullopt;
+  const std::string text = read_file(folder_ / entry->path);
+  if (sha256_hex(text) != entry->sha256) return std::nullopt;
+  return parse_json(text, entry->path);
+}
+
 std::optional<Json> Driver::run_parity(GroupState& state,
                                        const std::vector<RunArtifact>& artifacts) {
   const ComparisonGroup& group = state.group;
   if (!progress_.wants_parity(group)) {
-    const ResultEntry* done = progress_.ledger.parity(group.key);
-    if (done == nullptr || plan_.spec.parity != "auto") return std::nullopt;
-    return parse_json(read_file(folder_ / done->path), done->path);
+    if (progress_.ledger.parity(group.key) == nullptr || plan_.spec.parity != "auto") {
+      return std::nullopt;
+    }
+    if (auto known = load_parity(group)) return known;
+    live_.say(fmt::format("{}: its parity record is missing or was changed: measured again",
+                          plan_.cells[group.cells.front()].model));
   }
   for (const RunArtifact& artifact : artifacts) {
     if (is_own_arm(artifact.method) && artifact.status != "ok") return std::nullopt;

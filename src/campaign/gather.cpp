@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "campaign/gather.hpp"
 
+#include <algorithm>
 #include <set>
 #include <system_error>
 
@@ -8,6 +9,7 @@
 #include "base/files.hpp"
 #include "base/sha256.hpp"
 #include "campaign/folder.hpp"
+#include "campaign/open_campaign.hpp"
 #include "receipts/hdf5_store.hpp"
 #include "receipts/shards.hpp"
 #include "spec/spec_json.hpp"
@@ -43,13 +45,18 @@ fs::path plain_name(const fs::path& dir) {
   return absolute.has_filename() ? absolute.filename() : absolute.parent_path().filename();
 }
 
+bool is_below(const fs::path& path, const fs::path& folder) {
+  const auto [at, end] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return at == folder.end() && end != path.end();
+}
+
 Json read_spec_file(const fs::path& dir) {
   const fs::path file = CampaignFolder(dir).spec();
   std::error_code error;
   if (!fs::exists(file, error)) {
     fail(Fault::input, "{}: no campaign: there is no spec.json in it", dir.string());
   }
-  return parse_json(read_file(file), file.string());
+  return read_campaign_spec(file);
 }
 
 void refuse_other_spec(const Json& first, const fs::path& first_dir, const Json& other,
@@ -109,7 +116,13 @@ Gathered gather_shards(const fs::path& dir, const GatherOptions& options) {
   for (const std::string& name : shard_names(dir)) {
     sources.push_back({name, shard_journal(dir, name)});
   }
-  if (ungathered_receipts(dir) == 0) return finish(dir, 0);
+  if (ungathered_receipts(dir) == 0) {
+    const std::vector<Receipt> root = read_journal(CampaignFolder(dir).journal()).receipts;
+    for (const Source& source : sources) {
+      check_shard(root, source.name, read_journal(source.journal).receipts);
+    }
+    return finish(dir, 0);
+  }
   JournalWriter root = JournalWriter::open(CampaignFolder(dir).journal());
   try {
     const std::int64_t appended = append_sources(root, sources, dir, options);
@@ -128,9 +141,20 @@ Gathered gather_campaigns(const std::vector<fs::path>& sources, const fs::path& 
                           const GatherOptions& options) {
   const Json first = read_spec_file(sources.front());
   std::vector<Source> journals;
-  std::set<std::string> names;
+  std::set<std::string> names, campaigns;
+  const fs::path target = fs::weakly_canonical(out);
   for (const fs::path& source : sources) {
-    refuse_other_spec(first, sources.front(), read_spec_file(source), source);
+    const fs::path real = fs::weakly_canonical(source);
+    if (target == real || is_below(target, real)) {
+      fail(Fault::input, "{}: is, or lies in, {}, which is to be joined; give a folder of its own",
+           out.string(), source.string());
+    }
+    const Json spec = read_spec_file(source);
+    if (!campaigns.insert(spec.value("campaign_id", real.string())).second) {
+      fail(Fault::input, "{}: is the same campaign as another one that is named, or a copy of it",
+           source.string());
+    }
+    refuse_other_spec(first, sources.front(), spec, source);
     const std::string name = plain_name(source).string();
     if (!names.insert(name).second) {
       fail(Fault::input, "{}: two of the campaigns are called {}; rename one of the folders",

@@ -48,7 +48,7 @@ void move_aside(const CampaignFolder& folder) {
 
 void check_same_spec(const CampaignFolder& folder, const CampaignPlan& plan) {
   const std::string origin = folder.spec().string();
-  const Json old = parse_json(read_file(folder.spec()), origin);
+  const Json old = read_campaign_spec(folder.spec());
   const std::vector<SpecDifference> differences =
       spec_differences(json_get<Json>(old, "spec", origin), plan.spec_json);
   if (differences.empty()) return;
@@ -64,6 +64,26 @@ void check_same_spec(const CampaignFolder& folder, const CampaignPlan& plan) {
 }
 
 }  // namespace
+
+Json read_campaign_spec(const fs::path& file) {
+  const std::string origin = file.string();
+  Json spec = parse_json(read_file(file), origin);
+  const auto expect_object = [&](bool good, const std::string& what) {
+    if (good) return;
+    fail(Fault::input,
+         "{}: {} is not a JSON object: the file was changed; restore it, or run the campaign's "
+         "command again with --fresh",
+         origin, what);
+  };
+  expect_object(spec.is_object(), "what is in it");
+  for (const char* name : {"spec", "cells"}) {
+    expect_object(spec.contains(name) && spec.at(name).is_object(), fmt::format("\"{}\"", name));
+  }
+  for (const auto& [key, cell] : spec.at("cells").items()) {
+    expect_object(cell.is_object(), fmt::format("cells.{:.8}", key));
+  }
+  return spec;
+}
 
 std::int64_t usable_threads() {
   if (const char* value = std::getenv("POROS_THREADS"); value != nullptr && *value != '\0') {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/json.hpp"
 #include "campaign/folder.hpp"
 #include "campaign/plan.hpp"
 
@@ -26,6 +27,10 @@ void check_folder(const CampaignFolder& folder, const CampaignPlan& plan, bool f
 /// Writes spec.json where it is missing or says something else. The journal's lease must be held.
 [[nodiscard]] CampaignIdentity write_identity(const CampaignFolder& folder,
                                               const CampaignPlan& plan);
+
+/// Reads a spec.json: `spec` and `cells` are objects, and so is each cell.
+/// @throws Error(Fault::input) naming file and key
+[[nodiscard]] Json read_campaign_spec(const std::filesystem::path& file);
 
 /// CPU threads that this process may use: POROS_THREADS, else the cores of its affinity mask.
 [[nodiscard]] std::int64_t usable_threads();

@@ -21,12 +21,17 @@ namespace poros {
 namespace fs = std::filesystem;
 namespace {
 
-// Fitted to campaigns/h200-step-bench (0.5B, 7B, 32B within 3 %) and, for the libraries, to the
-// H200 figures of Unsloth and PEFT at both shapes (7B within 15 %).
+// Fitted to campaigns/h200-step-bench (0.5B, 7B, 32B within 3 %) and, for Unsloth, to
+// campaigns/h200-peers (times within 12 %, memory within 16 %). PEFT's are from runs of PEFT 0.21
+// on the same H200 that left no receipts (0.5B and 7B at both shapes: times within 20 %, memory
+// within 10 %); accelerate_offload is taken for PEFT with copies, nothing of it was measured.
 constexpr double kMatrixShare = 0.78;    // of the card's matrix rate, in the trainer's products
 constexpr double kLayerWork_s = 1.0e-3;  // beside the products, 4096 tokens at 4800 GB/s
-constexpr double kPeerLayer_s = 6.0e-3;  // of a micro-batch: launches and Python
-constexpr double kPageable_gb_s = 6;     // accelerate's hooks copy from pageable memory
+// Launches and Python, of a layer and micro-batch.
+constexpr double kUnslothLayer_s = 9.0e-3;
+constexpr double kPeftLayer_s = 12.3e-3, kPeftLayerKept_s = 7.0e-3;  // recomputed; all kept
+constexpr double kPageable_gb_s = 6;  // accelerate's hooks copy from pageable memory
+constexpr double kUnslothBuffers = 0.3e9;
 constexpr double kOwnStart_s = 8, kPeerStart_s = 45;
 constexpr double kOwnRead_gb_s = 2, kPeerRead_gb_s = 0.5;
 constexpr std::int64_t kOwnProcessBytes = 1'500'000'000, kPeerProcessBytes = 4'000'000'000;
@@ -75,17 +80,25 @@ StepShape step_shape(const CellSpec& cell, const Architecture& architecture) {
   return {tokens, micro, static_cast<double>(architecture.layer_count())};
 }
 
+/// Whether the arm computes a layer again in the backward: the own arms always do.
+bool recomputes(const CellSpec& cell) {
+  return is_own_arm(cell.method) || cell.peer.gradient_checkpointing;
+}
+
 /// Seconds of the matrix products: forward, recomputation and input gradients of every linear (2
-/// FLOPs a parameter and token each), the head's logits and their gradient, causal attention.
+/// FLOPs a parameter and token each), the head's logits and their gradient (4), attention.
 double matrix_s(const CellSpec& cell, const Architecture& architecture, const Sizes& sizes,
                 const GpuCard& card) {
   const StepShape step = step_shape(cell, architecture);
   const AttentionShape& attention = architecture.layers.front().attention;
   const double head = static_cast<double>(architecture.vocab * architecture.hidden);
-  const double attention_flops = 7.0 * step.layers *  // QK and PV: 2 forward, 2 again, 5 / 2 back
+  const double forwards = recomputes(cell) ? 2 : 1;
+  // Causal products of rows x seq_len x head_dim: two a forward, five in the backward.
+  const double attention_flops = (2 * forwards + 5) * step.layers *
                                  static_cast<double>(cell.training.seq_len) *
                                  static_cast<double>(attention.heads * attention.head_dim);
-  const double flops = step.tokens * (6 * sizes.active_parameters + 4 * head + attention_flops);
+  const double flops =
+      step.tokens * (2 * (forwards + 1) * sizes.active_parameters + 4 * head + attention_flops);
   return flops / (card.bf16_tflops * 1e12 * kMatrixShare);
 }
 
@@ -107,14 +120,19 @@ double own_step_s(const CellSpec& cell, const Architecture& architecture, const 
 double peer_step_s(const CellSpec& cell, const Architecture& architecture, const Sizes& sizes,
                    double offloaded_bytes, const GpuCard& card) {
   const StepShape step = step_shape(cell, architecture);
-  const double launches = kPeerLayer_s * step.layers * step.micro_batches;
+  const double layer_s = cell.method == "unsloth" ? kUnslothLayer_s
+                         : recomputes(cell)       ? kPeftLayer_s
+                                                  : kPeftLayerKept_s;
+  const double launches = layer_s * step.layers * step.micro_batches;
   // Forward, recomputation and backward each bring the offloaded layers.
   const double copies = 3 * step.micro_batches * offloaded_bytes / (kPageable_gb_s * 1e9);
   return launches + matrix_s(cell, architecture, sizes, card) + copies;
 }
 
-/// A library keeps base, 16-bit ends and the adapters with their gradients and moments, one layer's
-/// input for each layer, one layer's activations, and a micro-batch's logits in three copies.
+/// A library keeps base, 16-bit ends and the adapters with their gradients and moments; of each
+/// layer its input, or without checkpointing what its backward reads; one layer's activations or a
+/// micro-batch's logits (16-bit, as float, and the gradients of both). Unsloth moves the inputs to
+/// the host and makes the logits in pieces.
 double peer_vram_bytes(const CellSpec& cell, const Architecture& architecture, const Sizes& sizes,
                        double adapter_parameters) {
   const StepShape step = step_shape(cell, architecture);
@@ -123,10 +141,18 @@ double peer_vram_bytes(const CellSpec& cell, const Architecture& architecture, c
   const MlpShape& mlp = architecture.layers.front().mlp;
   const double width = static_cast<double>(mlp.intermediate) *
                        static_cast<double>(std::max<std::int64_t>(1, mlp.experts_per_token));
-  const double inputs = 2 * rows * hidden * step.layers;
   const double layer = 2 * rows * (5 * width + 12 * hidden);
-  const double logits = 10 * rows * static_cast<double>(architecture.vocab);
-  return sizes.base_bytes + 16 * adapter_parameters + inputs + std::max(layer, logits);
+  const double inputs = 2 * rows * hidden * step.layers;
+  const double logits = 12 * rows * static_cast<double>(architecture.vocab);
+  double activations = 0;
+  if (cell.method == "unsloth") {
+    activations = kUnslothBuffers + layer * (recomputes(cell) ? 1 : step.layers);
+  } else if (recomputes(cell)) {
+    activations = inputs + std::max(layer, logits);
+  } else {
+    activations = layer * step.layers + logits;
+  }
+  return sizes.base_bytes + 16 * adapter_parameters + activations;
 }
 
 void predict_own(const CellSpec& cell, const BaseStore& base, const Sizes& sizes,
@@ -251,15 +277,37 @@ CellPrediction predict_anew(const CellSpec& cell) {
   return prediction;
 }
 
+/// The cell with one step and none of the settings that cost neither memory nor time, so that a
+/// sweep of seeds or learning rates is planned once.
+CellSpec shape_of(CellSpec cell) {
+  const TrainingSpec& from = cell.training;
+  TrainingSpec shape;
+  shape.steps = 1;
+  shape.seq_len = from.seq_len;
+  shape.batch_size = from.batch_size;
+  shape.gradient_accumulation_steps = from.gradient_accumulation_steps;
+  shape.compute_dtype = from.compute_dtype;
+  shape.packing = from.packing;
+  cell.training = shape;
+  return cell;
+}
+
 }  // namespace
 
 CellPrediction predict(const CellSpec& cell) {
   static std::mutex mutex;
   static std::map<std::string, CellPrediction> known;
   const std::scoped_lock lock(mutex);
-  const std::string id = fmt::format("{}\n{}", cell_key(cell), cell.hardware.vram_gb);
-  if (const auto found = known.find(id); found != known.end()) return found->second;
-  return known.emplace(id, predict_anew(cell)).first->second;
+  const CellSpec shape = shape_of(cell);
+  const std::string id = fmt::format("{}\n{}\n{}", dump_json(canonical_work(shape)),
+                                     cell.hardware.vram_gb, cell.model.path);
+  auto found = known.find(id);
+  if (found == known.end()) found = known.emplace(id, predict_anew(shape)).first;
+  CellPrediction prediction = found->second;
+  if (prediction.s_per_step) {  // what is known is a pass of one step
+    *prediction.s_per_pass += *prediction.s_per_step * static_cast<double>(cell.training.steps - 1);
+  }
+  return prediction;
 }
 
 std::optional<double> predicted_hours(const std::vector<CellSpec>& cells, std::int64_t n_passes,

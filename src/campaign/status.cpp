@@ -10,6 +10,7 @@
 #include "campaign/campaign.hpp"
 #include "campaign/folder.hpp"
 #include "campaign/ledger.hpp"
+#include "campaign/open_campaign.hpp"
 #include "campaign/placement.hpp"
 #include "campaign/slurm_queue.hpp"
 #include "receipts/shards.hpp"
@@ -25,7 +26,7 @@ Json read_spec_json(const CampaignFolder& folder) {
     if (!recorded_jobs(folder.dir()).empty()) return {{"cells", Json::object()}};
     fail(Fault::input, "{}: no campaign: there is no spec.json in it", folder.dir().string());
   }
-  return parse_json(read_file(folder.spec()), folder.spec().string());
+  return read_campaign_spec(folder.spec());
 }
 
 /// Seconds since the file was changed; it is renamed into place every 2 s.

@@ -80,8 +80,10 @@ void add_eval(CLI::App& parent, Invocation& invocation) {
                       "JSON {\"input_ids\": [[...], ...]} or a .tokens file");
   command->add_option("--data", dataset.source,
                       "Text, JSONL, CSV or parquet file, or a cached hub dataset (docs/data.md)");
-  command->add_option("--seq-len", options->seq_len,
-                      "With --data: tokens of a row; default 512 or the model's positions");
+  command
+      ->add_option("--seq-len", options->seq_len,
+                   "With --data: tokens of a row; default 512 or the model's positions")
+      ->check(CLI::Range(2, 1048576));
   command->add_flag("--packing", options->data.packing, "With --data: several documents in a row");
   const auto choice = [&](const char* name, std::string& value, const char* key) {
     command->add_option(name, value, "With --data: " + schema_key(key).text)
@@ -104,7 +106,8 @@ void add_eval(CLI::App& parent, Invocation& invocation) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command->add_option("--cache", options->cache, "Cache of quantised bases");
-  command->add_option("--threads", options->threads, "CPU threads; default: all");
+  command->add_option("--threads", options->threads, "CPU threads; default: all")
+      ->check(CLI::Range(1, 1024));
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(R"(Examples:
   poros eval --model configs/models/kjv-qwen2 --data configs/data/alice.txt

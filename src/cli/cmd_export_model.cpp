@@ -99,7 +99,8 @@ void add_export_model(CLI::App& parent, Invocation& invocation) {
   command->add_option("--max-shard-size", options->max_shard_size, "Of one file: 5GB, 500MB, ...")
       ->capture_default_str();
   command->add_option("--cache", options->cache, "Cache of quantised bases");
-  command->add_option("--threads", options->threads, "CPU threads; default: all");
+  command->add_option("--threads", options->threads, "CPU threads; default: all")
+      ->check(CLI::Range(1, 1024));
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(R"(Example:
   poros export --model Qwen/Qwen2.5-0.5B --adapter out/adapter -o merged

@@ -83,10 +83,12 @@ void add_generate(CLI::App& parent, Invocation& invocation) {
       ->required();
   command->add_option("--adapter", options->adapter, "Adapter folder in PEFT's format");
   command->add_option("--prompt", options->prompt, "What to go on from")->required();
-  command->add_flag("--chat", options->chat,
-                    "The prompt is a user's message, by the chat template");
-  command->add_option("--chat-template", options->chat_template,
-                      "With --chat: a Jinja file in place of the model's template");
+  CLI::Option* chat = command->add_flag("--chat", options->chat,
+                                        "The prompt is a user's message, by the chat template");
+  command
+      ->add_option("--chat-template", options->chat_template,
+                   "With --chat: a Jinja file in place of the model's template")
+      ->needs(chat);
   command->add_option("--max-new-tokens", options->max_new_tokens, "Most that are made")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
@@ -106,7 +108,8 @@ void add_generate(CLI::App& parent, Invocation& invocation) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command->add_option("--cache", options->cache, "Cache of quantised bases");
-  command->add_option("--threads", options->threads, "CPU threads; default: all");
+  command->add_option("--threads", options->threads, "CPU threads; default: all")
+      ->check(CLI::Range(1, 1024));
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(R"(Examples:
   poros generate --model configs/models/kjv-qwen2 --prompt "And it came to pass"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <cmath>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -51,6 +53,19 @@ int run(RunOptions& options) {
   return run_campaign(options.campaign);
 }
 
+/// An unset variable of a shell is no value.
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "the value is empty" : "";
+}
+
+std::string positive_hours(const std::string& text) {
+  double hours = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), hours);
+  const bool good = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() &&
+                    std::isfinite(hours) && hours > 0;
+  return good ? "" : "expected a number of hours above 0, such as 3.5";
+}
+
 /// Both commands run a campaign: `run` in this process, `matrix` over the ranks of a job.
 void add_campaign(CLI::App& parent, Invocation& invocation, const char* name, const char* purpose,
                   const char* footer, bool over_ranks) {
@@ -60,8 +75,10 @@ void add_campaign(CLI::App& parent, Invocation& invocation, const char* name, co
   options->campaign.over_ranks = over_ranks;
   CLI::App* command = parent.add_subcommand(name, purpose);
   command->add_option("SPEC", options->spec, "The YAML file")->required();
-  command->add_option("-o,--output-dir", options->output_dir,
-                      "Campaign folder, instead of reporting.output_dir");
+  command
+      ->add_option("-o,--output-dir", options->output_dir,
+                   "Campaign folder, instead of reporting.output_dir")
+      ->check(not_empty);
   CLI::Option* passes = command->add_option("-p,--passes", options->passes,
                                             "Passes a cell, instead of training.n_passes");
   CLI::Option* resume =
@@ -78,19 +95,23 @@ void add_campaign(CLI::App& parent, Invocation& invocation, const char* name, co
   command
       ->add_option("--max-hours", options->campaign.max_hours,
                    "Begin no pass that would end later; exit code 75")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_hours);
   command
       ->add_option("--max-failures", options->campaign.max_failures,
                    "End after so many failed cells")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1000000));
   command->add_flag_callback(
       "--fail-fast", [options] { options->campaign.max_failures = 1; },
       "End after the first failed cell");
-  command->add_option("--shard-name", options->campaign.shard_name,
-                      "Write a journal of one's own, shards/NAME: several drivers may then work on "
-                      "one campaign; `bench gather` joins them");
-  command->add_option("--shard", options->campaign.shard,
-                      "I/N, I from 0: the I-th of N parts of each GPU type's groups");
+  command
+      ->add_option("--shard-name", options->campaign.shard_name,
+                   "Write a journal of one's own, shards/NAME: several drivers may then work on "
+                   "one campaign; `bench gather` joins them")
+      ->check(not_empty);
+  command
+      ->add_option("--shard", options->campaign.shard,
+                   "I/N, I from 0: the I-th of N parts of each GPU type's groups")
+      ->check(not_empty);
   if (over_ranks) {
     command->add_flag("--exclusive-host", options->campaign.exclusive_host,
                       "Cells of poros and accelerate_offload run alone on their host");

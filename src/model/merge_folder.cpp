@@ -82,8 +82,8 @@ MergeFolder::MergeFolder(fs::path wanted, std::uint64_t bytes) : wanted_(without
   if (::statvfs(parent.c_str(), &disk) != 0) fail_errno(Fault::io, parent.string());
   const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
   if (free < bytes) {
-    fail(Fault::io, "{}: {:.1f} GB are to be written and {:.1f} GB are free", parent.string(),
-         static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9);
+    fail(Fault::io, "{}: {:.1f} MB are to be written and {:.1f} MB are free", parent.string(),
+         static_cast<double>(bytes) / 1e6, static_cast<double>(free) / 1e6);
   }
   std::string name = (parent / (beginning + "XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr) fail_errno(Fault::io, wanted_.string());
@@ -125,6 +125,9 @@ void MergeFolder::finish() {
   sync_folder(path_);
   std::error_code error;
   fs::rename(path_, wanted_, error);  // an empty folder may be in its place
+  if (error == std::errc::directory_not_empty || error == std::errc::file_exists) {
+    fail(Fault::input, "{}: is there already, made meanwhile; name a new folder", wanted_.string());
+  }
   if (error) fail(Fault::io, "{}: {}", wanted_.string(), error.message());
   path_.clear();
   sync_folder(parent_of(wanted_));

@@ -82,22 +82,28 @@ std::int64_t ungathered_receipts(const fs::path& dir) {
   return missing;
 }
 
-std::vector<Receipt> append_shard(JournalWriter& root, const std::string& shard,
-                                  const std::vector<Receipt>& source) {
+std::size_t check_shard(const std::vector<Receipt>& root, const std::string& shard,
+                        const std::vector<Receipt>& source) {
   std::size_t known = 0;
-  for (const Receipt& receipt : root.receipts()) {
+  for (const Receipt& receipt : root) {
     if (text_field(receipt, "shard") != shard) continue;
     const bool same =
         known < source.size() && text_field(receipt, "shard_sha256") == line_sha256(source[known]);
     if (!same) {
       fail(Fault::input,
            "shard {}: its receipt {} is not the one that results.jsonl has gathered (seq {}): the "
-           "shard's journal was changed or cut; restore it, or remove the shard's folder to keep "
-           "what is gathered",
-           shard, known, receipt.seq);
+           "shard's journal was changed or cut. Restore it; or remove {}/{} to keep what is "
+           "gathered, and go on under another --shard-name",
+           shard, known, receipt.seq, kShardFolder, shard);
     }
     ++known;
   }
+  return known;
+}
+
+std::vector<Receipt> append_shard(JournalWriter& root, const std::string& shard,
+                                  const std::vector<Receipt>& source) {
+  const std::size_t known = check_shard(root.receipts(), shard, source);
   std::vector<Receipt> news;
   for (std::size_t i = known; i < source.size(); ++i) {
     Receipt receipt = source[i];

@@ -31,6 +31,12 @@ inline constexpr const char* kShardFolder = "shards";
 /// Receipts of shards that the root journal lacks.
 [[nodiscard]] std::int64_t ungathered_receipts(const std::filesystem::path& dir);
 
+/// Whether what a root journal has of a shard is what the shard's own journal says.
+/// @returns how many receipts of the shard it has
+/// @throws Error(Fault::input) where it is not
+std::size_t check_shard(const std::vector<Receipt>& root, const std::string& shard,
+                        const std::vector<Receipt>& source);
+
 /// Appends to `root` what it lacks of `source`, the receipts of one journal from its first on.
 /// @param shard the name that the appended receipts get
 /// @returns the appended receipts, as they stand in `root`

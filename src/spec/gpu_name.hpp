@@ -5,7 +5,8 @@
 
 namespace poros {
 
-/// "GeForce RTX 3090" is "NVIDIA GeForce RTX 3090": letters and digits, one within the other.
+/// "RTX 3090" and "RTX3090" are "NVIDIA GeForce RTX 3090": the words of one name are all in the
+/// other, in any case. "A10" is no "A100", "RTX 3090" no "RTX 3090 Ti".
 [[nodiscard]] bool is_same_gpu(const std::string& wanted, const std::string& found);
 
 }  // namespace poros

@@ -137,6 +137,9 @@ std::string cell_complaint(const CellSpec& cell) {
     return fmt::format("training.lr_warmup_steps: {} is more than steps ({})",
                        training.lr_warmup_steps, training.steps);
   }
+  if (!training.dataset.validation.empty() && training.dataset.validation_fraction > 0) {
+    return "training.dataset: validation and validation_fraction are both given; expected one";
+  }
   const double micro_batch =
       static_cast<double>(training.batch_size) * static_cast<double>(training.seq_len);
   if (micro_batch * static_cast<double>(training.gradient_accumulation_steps) > 2147483647.0) {

@@ -53,7 +53,7 @@ class RuleReader {
     for_items(node, "a list of mappings such as {method: resident, model: Qwen2.5-72B}",
               [&](const YamlNode& item, const std::string& path) {
                 list.push_back(settings(item, path, true));
-                if (list.back().empty()) {
+                if (item.entries.empty()) {
                   reader_.add(item.place, path + ": is empty and would match every cell");
                 }
               });
@@ -149,6 +149,7 @@ std::map<std::string, std::vector<Json>> read_sweep(const YamlNode& node, Sectio
     std::vector<Json>& list = sweep[key.text];
     for (const YamlNode& item : values.items) {
       const Json value = reader.read_value(*known, item, path);
+      if (value.is_null() && !known->nullable) continue;  // told already
       if (std::ranges::find(list, value) != list.end()) {
         reader.add(item.place, fmt::format("{}: {} stands there twice", path, dump_json(value)));
       }

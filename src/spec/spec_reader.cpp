@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "spec/gpu_name.hpp"
 #include "spec/matrix_reader.hpp"
 #include "spec/schema.hpp"
 #include "spec/shared_sections.hpp"
@@ -80,9 +81,15 @@ class SpecReader : private SharedSections {
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       types.push_back(read_section(node.items[i], "hardware", fmt::format("hardware[{}]", i)));
       for (std::size_t k = 0; k < i; ++k) {
-        if (!types[i].is_object() || !types[k].is_object() ||
-            types[i]["gpu_name"] != types[k]["gpu_name"] ||
-            types[i]["vram_cap_mb"] != types[k]["vram_cap_mb"]) {
+        const auto name = [&](std::size_t at) {
+          return types[at].is_object() && types[at]["gpu_name"].is_string()
+                     ? types[at]["gpu_name"].get<std::string>()
+                     : std::string();
+        };
+        const bool same = !name(i).empty() && (name(i) == name(k) || is_same_gpu(name(i), name(k)));
+        if (!same || types[i]["vram_cap_mb"] != types[k]["vram_cap_mb"] ||
+            node.items[i].kind != YamlNode::Kind::map ||
+            node.items[k].kind != YamlNode::Kind::map) {
           continue;
         }
         add(node.items[i].place,

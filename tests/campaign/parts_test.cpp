@@ -119,6 +119,14 @@ TEST(Attempt, NamesOfGpus) {
   EXPECT_TRUE(is_same_gpu("NVIDIA H200", "nvidia-h200"));
   EXPECT_FALSE(is_same_gpu("RTX 3090", "NVIDIA GeForce RTX 5090"));
   EXPECT_FALSE(is_same_gpu("RTX 3090", ""));
+  EXPECT_TRUE(is_same_gpu("rtx3090", "NVIDIA GeForce RTX 3090"));
+  EXPECT_TRUE(is_same_gpu("NVIDIA A100 80GB", "NVIDIA A100-SXM4-80GB"));
+  EXPECT_FALSE(is_same_gpu("NVIDIA A100 80GB", "NVIDIA A100-PCIE-40GB"));
+  EXPECT_FALSE(is_same_gpu("NVIDIA A10", "NVIDIA A100-SXM4-80GB"));
+  EXPECT_FALSE(is_same_gpu("L4", "NVIDIA L40S"));
+  EXPECT_FALSE(is_same_gpu("H200", "NVIDIA GH200 480GB"));
+  EXPECT_FALSE(is_same_gpu("RTX 3090", "NVIDIA GeForce RTX 3090 Ti"));
+  EXPECT_TRUE(is_same_gpu("日本", "日本"));
 }
 
 TEST(Hub, FindsTheSnapshotOfARevision) {

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "campaign/campaign.hpp"
 #include "campaign/gather.hpp"
 #include "driver_fixture.hpp"
 #include "receipts/campaign_store.hpp"
@@ -158,6 +159,79 @@ TEST_F(DriverTest, CampaignsOfOneSpecAreJoinedAndThoseOfAnotherAreRefused) {
     EXPECT_NE(std::string(error.what()).find("training.steps"), std::string::npos) << error.what();
   }
   EXPECT_FALSE(fs::exists(root_ / "never"));
+}
+
+TEST_F(DriverTest, AShardWhoseJournalIsGoneIsNotBegunAnewUnderItsName) {
+  write_spec("[resident]", 1);
+  ASSERT_EQ(drive({"--shard-name", "a"}).exit_code, 0);
+  ASSERT_EQ(gather_shards(dir_).appended, 2);
+  fs::remove_all(dir_ / kShardFolder);
+  forget_calls();
+  const ProcessResult again = drive({"--shard-name", "a"});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_NE(again.err.find("go on under another --shard-name"), std::string::npos) << again.err;
+  fs::remove_all(dir_ / kShardFolder);
+  EXPECT_EQ(drive({"--shard-name", "b"}).exit_code, 0);  // knows what is gathered
+  EXPECT_EQ(drive().exit_code, 0);
+  EXPECT_EQ(calls(), Calls{});
+}
+
+TEST_F(DriverTest, AShardThatWasCutIsFoundWhenThereIsNothingToGather) {
+  write_spec("[resident]", 1);
+  ASSERT_EQ(drive({"--shard-name", "a"}).exit_code, 0);
+  ASSERT_EQ(gather_shards(dir_).appended, 2);
+  const fs::path journal = shard_journal(dir_, "a");
+  const std::string text = read_file(journal);
+  std::ofstream(journal) << text.substr(0, text.find('\n') + 1);
+  EXPECT_THROW(static_cast<void>(gather_shards(dir_)), Error);
+}
+
+TEST_F(DriverTest, ACampaignIsNotJoinedWithItselfOrIntoItself) {
+  write_spec("[resident]", 1);
+  ASSERT_EQ(drive().exit_code, 0);
+  const std::string before = read_file(dir_ / kJournalName);
+  const fs::path copy = root_ / "copy", link = root_ / "link";
+  fs::copy(dir_, copy, fs::copy_options::recursive);
+  fs::create_directory_symlink(dir_, link);
+  for (const auto& [sources, out] : {std::pair<std::vector<fs::path>, fs::path>{{dir_}, dir_},
+                                     {{dir_}, dir_ / "below"},
+                                     {{dir_, copy}, root_ / "joined"},
+                                     {{dir_, link}, root_ / "joined"}}) {
+    EXPECT_THROW(static_cast<void>(gather_campaigns(sources, out)), Error) << out;
+    EXPECT_FALSE(fs::exists(root_ / "joined"));
+  }
+  EXPECT_EQ(read_file(dir_ / kJournalName), before);
+}
+
+TEST_F(DriverTest, AParityRecordThatIsMissingOrChangedIsMeasuredAgain) {
+  ASSERT_EQ(drive().exit_code, 0);
+  const fs::path record = dir_ / receipts("parity").front().artifact_path;
+  const std::string good = read_file(record);
+  std::string altered = good;
+  altered.replace(altered.find("true"), 4, "null");
+  std::ofstream(record) << altered;
+  ASSERT_EQ(drive().exit_code, 0);
+  EXPECT_EQ(receipts("parity").size(), 2U);
+  fs::remove(dir_ / receipts("parity").back().artifact_path);
+  ASSERT_EQ(drive().exit_code, 0);
+  EXPECT_EQ(receipts("parity").size(), 3U);
+  EXPECT_EQ(parity().at("bitwise_exact"), true);
+}
+
+TEST_F(DriverTest, ABrokenSpecFileIsNamed) {
+  write_spec("[resident]", 1);
+  ASSERT_EQ(drive().exit_code, 0);
+  for (const char* broken :
+       {"null", "{}", R"({"spec": 5, "cells": {}})", "{", R"({"spec": {}, "cells": {"a": 5}})"}) {
+    std::ofstream(dir_ / "spec.json") << broken;
+    try {
+      static_cast<void>(campaign_status(dir_));
+      FAIL() << broken;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      EXPECT_NE(std::string(error.what()).find("spec.json"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST_F(DriverTest, WhatAShardNeedsIsSaid) {

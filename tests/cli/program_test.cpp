@@ -150,6 +150,20 @@ TEST_F(Program, EveryBrokenSpecExitsWithTwoAndCreatesNothing) {
   }
 }
 
+TEST_F(Program, ValuesOfARunThatMeanNothingAreRefused) {
+  for (const auto& [option, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--max-hours", "nan"},
+                                                        {"--max-hours", "inf"},
+                                                        {"--max-hours", "-1"},
+                                                        {"--max-failures", "0"},
+                                                        {"--shard-name", ""},
+                                                        {"--output-dir", ""},
+                                                        {"--until-stable", "0"}}) {
+    EXPECT_EQ(run({"bench", "matrix", kDemo, option, value, "--dry-run"}).exit_code, 2)
+        << option << " " << value;
+  }
+}
+
 TEST_F(Program, PlanAndDryRunListTheCellsAndCreateNothing) {
   const ProcessResult plan = run({"bench", "plan", kDemo});
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
